@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use slotkeeper_consul::{self, Class, Client, Consistency, Fault, KvPair, Read, Txn, TxnOp};
+use slotkeeper_consul::{self, Client, Consistency, Fault, Kind, KvPair, Operation, Read, Txn, TxnOp};
 use slotkeeper_semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
 
 /// Lists everything below a semaphore's prefix.
@@ -196,7 +196,7 @@ pub async fn renew(
         Err(error) => {
             let unknown = failure(&error);
             // A server error also occurs during an election. If a token or a gateway never permits the read, the first answer counts.
-            let server_failed = matches!(error, slotkeeper_consul::Error::Unexpected { status: 500.., .. });
+            let server_failed = matches!(error.kind, Kind::Unexpected(500..));
             let kind = if server_failed { FailureKind::Unavailable } else { unknown.kind };
             Err(if kind.is_transient() { Failure { kind, ..unknown } } else { failed })
         }
@@ -320,7 +320,7 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
             return Ok(Commit::Done { index, listing });
         }
         Ok(Txn::RolledBack(faults)) => faults,
-        Err(error) if error.class() == Class::InvalidSession => return Ok(Commit::SessionGone),
+        Err(error) if error.kind == Kind::InvalidSession => return Ok(Commit::SessionGone),
         Err(error) => return Err(failure(&error)),
     };
     let is = |wanted: &[Fault]| faults.iter().any(|fault| wanted.contains(&fault.fault));
@@ -358,17 +358,94 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
 
 /// Converts an error to the core's failure.
 pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
-    let kind = match error.class() {
-        Class::NotFound | Class::InvalidSession => FailureKind::NotFound,
-        Class::Denied | Class::Token => FailureKind::Denied,
-        Class::InvalidKey => FailureKind::InvalidKey,
-        Class::NoLeader => FailureKind::NoLeader,
-        Class::Cut => FailureKind::Cut,
-        Class::RateLimited => FailureKind::RateLimited,
-        Class::Unreachable | Class::NotSent | Class::Timeout | Class::Interrupted => FailureKind::Unavailable,
-        Class::TooLarge | Class::Unfit | Class::BadRequest | Class::Unexpected | Class::BadAnswer => {
+    let kind = match error.kind {
+        Kind::NotFound | Kind::InvalidSession => FailureKind::NotFound,
+        Kind::Denied | Kind::Anonymous | Kind::Token => FailureKind::Denied,
+        Kind::InvalidKey => FailureKind::InvalidKey,
+        Kind::NoLeader => FailureKind::NoLeader,
+        Kind::Cut(_) => FailureKind::Cut,
+        Kind::RateLimited => FailureKind::RateLimited,
+        Kind::Unreachable | Kind::NotSent | Kind::Timeout(_) | Kind::Interrupted => FailureKind::Unavailable,
+        Kind::TooLarge | Kind::Unfit | Kind::BadRequest | Kind::Unexpected(_) | Kind::BadAnswer => {
             FailureKind::Rejected
         }
     };
-    Failure { kind, text: error.to_string() }
+    Failure { kind, text: message(error) }
+}
+
+/// The message of an error, with the keys of the configuration that may repair it.
+pub fn message(error: &slotkeeper_consul::Error) -> String {
+    let cause = error.login.as_deref().unwrap_or(error);
+    let advice = match cause.kind {
+        Kind::Denied if cause.tried.operation == Operation::Login => {
+            "; see consul.login.auth_method and consul.login.bearer_token_file"
+        }
+        Kind::Anonymous => ": set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
+        Kind::Unfit => {
+            "; see session.node, session.node_checks and session.service_checks in the configuration"
+        }
+        Kind::InvalidKey => {
+            "; choose another semaphores.prefix or locks.key, or set disable_kv_key_validation in Consul's own configuration"
+        }
+        Kind::Unreachable => " (consul.address, CONSUL_HTTP_ADDR)",
+        Kind::Cut(_) => "; where a proxy ends long requests, set consul.max_wait below its time-out",
+        Kind::Denied
+        | Kind::NotFound
+        | Kind::NoLeader
+        | Kind::RateLimited
+        | Kind::TooLarge
+        | Kind::InvalidSession
+        | Kind::BadRequest
+        | Kind::Token
+        | Kind::NotSent
+        | Kind::Timeout(_)
+        | Kind::Interrupted
+        | Kind::Unexpected(_)
+        | Kind::BadAnswer => "",
+    };
+    format!("{error}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_ends_with_the_keys_that_may_repair_the_error() {
+        let error = |operation, kind, login| slotkeeper_consul::Error {
+            tried: slotkeeper_consul::Tried { operation, target: "k".into(), address: "http://c".into() },
+            kind,
+            detail: "why".into(),
+            login,
+        };
+        for (operation, kind, end) in [
+            (
+                Operation::KvPut,
+                Kind::Anonymous,
+                "why: set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
+            ),
+            (Operation::KvPut, Kind::Denied, "permission denied: why"),
+            (
+                Operation::SessionCreate,
+                Kind::Unfit,
+                "see session.node, session.node_checks and session.service_checks in the configuration",
+            ),
+            (
+                Operation::KvPut,
+                Kind::Unreachable,
+                "is Consul listening there? (consul.address, CONSUL_HTTP_ADDR)",
+            ),
+            (Operation::KvWatch, Kind::Cut(Duration::from_secs(2)), "set consul.max_wait below its time-out"),
+        ] {
+            let said = message(&error(operation, kind, None));
+            assert!(said.ends_with(end), "{said}");
+        }
+        // A login's keys repair the request that needs its token.
+        let login = error(Operation::Login, Kind::Denied, None);
+        let said = message(&error(Operation::KvPut, Kind::Token, Some(Box::new(login))));
+        assert!(
+            said.ends_with("why; see consul.login.auth_method and consul.login.bearer_token_file"),
+            "{said}"
+        );
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::bridge;
-use slotkeeper_consul::{Class, Client, Indexed, Read, Session};
+use slotkeeper_consul::{Client, Indexed, Kind, Read, Session};
 use slotkeeper_semaphore::plan::Write;
 use slotkeeper_semaphore::{Commit, Failure, FailureKind, LockKeyState, View};
 
@@ -128,7 +128,7 @@ pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
 pub async fn sessions(client: &Client, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
     let answer = match client.session_list(read).await {
         // A long poll that was cut is no failure: read without waiting.
-        Err(error) if error.class() == Class::Cut => {
+        Err(error) if matches!(error.kind, Kind::Cut(_)) => {
             client.session_list(Read { blocking: None, ..read }).await
         }
         answer => answer,

@@ -8,6 +8,7 @@ use tracing::{error, info, warn};
 
 use super::Agent;
 use super::files::FILE_TIMEOUT;
+use crate::bridge;
 use crate::clock;
 use crate::config::{self, Release};
 use crate::exit::{Ended, Exit};
@@ -297,7 +298,10 @@ impl Agent {
         let client = self.client.within(left().min(MAX_REQUEST_TIMEOUT));
         let log_out = async {
             if let Err(error) = client.log_out_for_good().await {
-                warn!(%error, "{LOGOUT_FAILED}; the token stays valid for the auth method's MaxTokenTTL");
+                warn!(
+                    error = bridge::message(&error),
+                    "{LOGOUT_FAILED}; the token stays valid for the auth method's MaxTokenTTL"
+                );
             }
         };
         // Followers of the endpoints see the end.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tracing::{info, warn};
 
+use crate::bridge;
 use crate::config::Config;
 use crate::log_events::{
     CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, CONSUL_ADDRESS_WITHOUT_SESSION, LOGGED_IN, LOGIN_FAILED,
@@ -34,9 +35,9 @@ impl Observer for AgentObserver {
 
     fn login_failed(&self, error: &Error, has_token: bool) {
         if has_token {
-            warn!(%error, "{LOGIN_FAILED}; still using the current token");
+            warn!(error = bridge::message(error), "{LOGIN_FAILED}; still using the current token");
         } else {
-            warn!(%error, "{LOGIN_FAILED}");
+            warn!(error = bridge::message(error), "{LOGIN_FAILED}");
         }
     }
 

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
 use crate::bridge;
-use slotkeeper_consul::{Blocking, Client, Consistency, Error, Read};
+use slotkeeper_consul::{Blocking, Client, Consistency, Kind, Read};
 use slotkeeper_semaphore::{Keeper, Phase, SessionId};
 
 pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Watch, WatchAnswer};
@@ -29,11 +29,11 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
                     Ok(reading) => Answer::Poll(key, Ok(reading)),
                     Err(error) => {
                         let failure = bridge::failure(&error);
-                        let Error::Cut { tried, age, .. } = error else {
+                        let Kind::Cut(age) = error.kind else {
                             return Answer::Poll(key, Err(failure));
                         };
                         sleep(MAX_PAUSE.mul_f64(fastrand::f64())).await;
-                        Answer::Cut(key, Cut { address: tried.address, age, failure })
+                        Answer::Cut(key, Cut { address: error.tried.address, age, failure })
                     }
                 }
             }

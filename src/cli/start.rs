@@ -13,7 +13,7 @@ use super::{Ended, Exit};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
 use crate::control::request::Request;
-use crate::control::{self, Gate, Socket, Token};
+use crate::control::{self, Gate, Socket};
 use crate::files::FileError;
 use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
@@ -214,7 +214,7 @@ fn control_server(
             })?;
         }
         Listen::Tcp(address) => {
-            let token = Token::of_file(&control.token_file).context("control.token_file")?;
+            let token = control::token_of_file(&control.token_file).context("control.token_file")?;
             servers.start(|stop| {
                 let listener = listen(*address).with_context(|| {
                     format!(

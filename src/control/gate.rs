@@ -11,7 +11,9 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
 
-use super::Token;
+use slotkeeper_consul::Secret;
+
+use super::token;
 use crate::http::error::{Code, Error};
 use crate::http::openapi;
 
@@ -26,7 +28,7 @@ pub enum Gate {
     /// Every request is accepted.
     Open,
     /// Requests need this token, except for the OpenAPI document, so that clients can be generated without one.
-    Token(Token),
+    Token(Secret),
 }
 
 impl Gate {
@@ -72,8 +74,9 @@ fn guard(operation: &mut Operation, open: bool) {
     }
 }
 
-async fn check(State(token): State<Token>, request: Request, next: Next) -> Response {
-    if request.uri().path() == openapi::PATH || borne(request.headers()).is_some_and(|borne| token.is(borne))
+async fn check(State(token): State<Secret>, request: Request, next: Next) -> Response {
+    if request.uri().path() == openapi::PATH
+        || borne(request.headers()).is_some_and(|borne| token::is(&token, borne))
     {
         return next.run(request).await;
     }

@@ -25,7 +25,7 @@ use slotkeeper_serve::Limits;
 
 pub use gate::Gate;
 pub use socket::Socket;
-pub use token::Token;
+pub use token::of_file as token_of_file;
 
 /// The longest wait of a request.
 const MAX_WAIT: Duration = Duration::from_secs(60 * 60);

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::request::{Grant, Kind, NoLease, NoReload, Refusal, Released, Reloaded, Request, requests};
-use super::{Gate, Socket, Token, limits, router};
+use super::{Gate, Socket, limits, router, token_of_file};
 use crate::http::Site;
 use crate::metrics::Metrics;
 use crate::watchdog::Watchdog;
@@ -60,7 +60,7 @@ impl Scene {
         let address = listener.local_addr().unwrap();
         let file = folder.path().join("token");
         crate::files::create(&file, TOKEN.as_bytes(), 0o600).unwrap();
-        let closed = router(requests, site, Gate::Token(Token::of_file(&file).unwrap()));
+        let closed = router(requests, site, Gate::Token(token_of_file(&file).unwrap()));
         tokio::spawn(serve(listener, closed, limits(4), std::future::pending()));
         Self { folder, address, asked }
     }

@@ -1,6 +1,5 @@
 //! The token for requests at a TCP address, and its file.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -13,6 +12,8 @@ use rustix::fs::OFlags;
 use rustix::rand::GetRandomFlags;
 use subtle::ConstantTimeEq;
 
+use slotkeeper_consul::Secret;
+
 use crate::files::{self, FileError};
 
 /// The file's mode: a user who can read it can acquire slots.
@@ -24,83 +25,65 @@ const MAX_TOKEN_FILE_BYTES: u64 = 4 * 1024;
 /// The shortest token: a shorter one could be guessed.
 const SHORTEST: usize = 16;
 
-/// The token. Its text is never shown.
-#[derive(Clone)]
-pub struct Token(String);
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
+/// Reads the token from the file `path`. A missing file is created, with a new token that only its owner can read.
+///
+/// # Errors
+///
+/// The file can be neither created nor read, belongs to another user, is readable or writable for others, or holds no valid
+/// token.
+pub fn of_file(path: &Path) -> anyhow::Result<Secret> {
+    files::make_folder(path)?;
+    match open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let token = random().context("cannot create a token")?;
+            if files::create(path, format!("{token}\n").as_bytes(), MODE)? {
+                return Ok(Secret::new(token));
+            }
+            // Another agent that shares the file has created it meanwhile.
+            read(path, open(path))
+        }
+        opened => read(path, opened),
     }
 }
 
-impl Token {
-    /// Reads the token from the file `path`. A missing file is created, with a new token that only its owner can read.
-    ///
-    /// # Errors
-    ///
-    /// The file can be neither created nor read, belongs to another user, is readable or writable for others, or holds no valid
-    /// token.
-    pub fn of_file(path: &Path) -> anyhow::Result<Self> {
-        files::make_folder(path)?;
-        match open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let token = random().context("cannot create a token")?;
-                if files::create(path, format!("{token}\n").as_bytes(), MODE)? {
-                    return Ok(Self(token));
-                }
-                // Another agent that shares the file has created it meanwhile.
-                Self::read(path, open(path))
-            }
-            opened => Self::read(path, opened),
-        }
-    }
+/// Compares in constant time, so that the duration does not show how much is right.
+pub(super) fn is(token: &Secret, borne: &[u8]) -> bool {
+    token.expose().as_bytes().ct_eq(borne).into()
+}
 
-    /// A token with this text.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn of_text(text: &str) -> Self {
-        Self(text.to_owned())
+fn read(path: &Path, opened: io::Result<File>) -> anyhow::Result<Secret> {
+    let shown = path.display();
+    let cannot = || format!("cannot read the token's file {shown}");
+    let file = opened.with_context(cannot)?;
+    let about = file.metadata().with_context(cannot)?;
+    if !about.is_file() {
+        return Err(FileError::misplaced(path, "it exists and is no file").into());
     }
-
-    /// Compares in constant time, so that the duration does not show how much is right.
-    pub(super) fn is(&self, borne: &[u8]) -> bool {
-        self.0.as_bytes().ct_eq(borne).into()
-    }
-
-    fn read(path: &Path, opened: io::Result<File>) -> anyhow::Result<Self> {
-        let shown = path.display();
-        let cannot = || format!("cannot read the token's file {shown}");
-        let file = opened.with_context(cannot)?;
-        let about = file.metadata().with_context(cannot)?;
-        if !about.is_file() {
-            return Err(FileError::misplaced(path, "it exists and is no file").into());
-        }
-        let mode = about.permissions().mode() & 0o777;
-        anyhow::ensure!(
-            mode & OTHERS == 0,
-            "other users may read or write the token's file {shown}, whose mode is {mode:03o}; chmod it to 600 or 640, and \
-             change the token if it may have been read"
-        );
-        let owner = about.uid();
-        anyhow::ensure!(
-            owner == 0 || owner == rustix::process::geteuid().as_raw(),
-            "the token's file {shown} belongs to user {owner}, who can use the token; chown it to root or to this user, \
-             or choose another path"
-        );
-        let mut bytes = Vec::new();
-        file.take(MAX_TOKEN_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
-        anyhow::ensure!(
-            bytes.len() as u64 <= MAX_TOKEN_FILE_BYTES,
-            "{shown} has more than {MAX_TOKEN_FILE_BYTES} bytes; that is no token"
-        );
-        let token = bytes.trim_ascii();
-        anyhow::ensure!(
-            token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic),
-            "{shown} holds no token; write {SHORTEST} or more visible ASCII characters on one line, or remove the file \
-             to have one created"
-        );
-        Ok(Self(String::from_utf8_lossy(token).into_owned()))
-    }
+    let mode = about.permissions().mode() & 0o777;
+    anyhow::ensure!(
+        mode & OTHERS == 0,
+        "other users may read or write the token's file {shown}, whose mode is {mode:03o}; chmod it to 600 or 640, and \
+         change the token if it may have been read"
+    );
+    let owner = about.uid();
+    anyhow::ensure!(
+        owner == 0 || owner == rustix::process::geteuid().as_raw(),
+        "the token's file {shown} belongs to user {owner}, who can use the token; chown it to root or to this user, \
+         or choose another path"
+    );
+    let mut bytes = Vec::new();
+    file.take(MAX_TOKEN_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    anyhow::ensure!(
+        bytes.len() as u64 <= MAX_TOKEN_FILE_BYTES,
+        "{shown} has more than {MAX_TOKEN_FILE_BYTES} bytes; that is no token"
+    );
+    let token = bytes.trim_ascii();
+    anyhow::ensure!(
+        token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic),
+        "{shown} holds no token; write {SHORTEST} or more visible ASCII characters on one line, or remove the file \
+         to have one created"
+    );
+    Ok(Secret::new(String::from_utf8_lossy(token)))
 }
 
 /// 256 random bits, in characters that are valid in a header.
@@ -128,7 +111,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> String {
-        format!("{:#}", Token::of_file(path).unwrap_err())
+        format!("{:#}", of_file(path).unwrap_err())
     }
 
     fn write(path: &Path, content: &[u8], mode: u32) {
@@ -140,16 +123,16 @@ mod tests {
     fn a_missing_file_is_created_and_then_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sub/control.token");
-        let made = Token::of_file(&path).unwrap();
+        let made = of_file(&path).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.len(), 44);
-        assert!(text.ends_with('\n') && made.is(text.trim().as_bytes()) && !made.is(text.as_bytes()));
+        assert!(text.ends_with('\n') && is(&made, text.trim().as_bytes()) && !is(&made, text.as_bytes()));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing lies beside it");
-        assert!(Token::of_file(&path).unwrap().is(text.trim().as_bytes()));
+        assert!(is(&of_file(&path).unwrap(), text.trim().as_bytes()));
         assert!(!format!("{made:?}").contains(text.trim()));
-        let other = Token::of_file(&folder.path().join("other")).unwrap();
-        assert!(!other.is(text.trim().as_bytes()));
+        let other = of_file(&folder.path().join("other")).unwrap();
+        assert!(!is(&other, text.trim().as_bytes()));
     }
 
     #[test]
@@ -158,7 +141,7 @@ mod tests {
         let path = folder.path().join("token");
         for mode in [0o600, 0o640, 0o440, 0o660] {
             write(&path, b" 0123456789abcdef\n\n", mode);
-            assert!(Token::of_file(&path).unwrap().is(b"0123456789abcdef"), "{mode:o}");
+            assert!(is(&of_file(&path).unwrap(), b"0123456789abcdef"), "{mode:o}");
         }
         for mode in [0o644, 0o602, 0o666, 0o601] {
             write(&path, b"0123456789abcdef\n", mode);
@@ -179,7 +162,7 @@ mod tests {
         assert!(refused(&link).contains("cannot read the token's file"));
         assert!(!target.exists());
         write(&target, b"0123456789abcdef", 0o600);
-        assert!(Token::of_file(&link).unwrap().is(b"0123456789abcdef"));
+        assert!(is(&of_file(&link).unwrap(), b"0123456789abcdef"));
     }
 
     #[test]

@@ -11,12 +11,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::control::request::{NoLease, Refusal, Released, Reloaded, Request, requests};
-use crate::control::{self, Gate, Token};
+use crate::control::{self, Gate};
 use crate::http::{self, Following, Site};
 use crate::metrics::Metrics;
 use crate::status::Snapshot;
 use crate::watchdog::Watchdog;
 use crate::{agent, clock};
+use slotkeeper_consul::Secret;
 use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{Limits, Listen, serve};
 
@@ -123,7 +124,7 @@ impl Servers {
         let site = Site::new(status, metrics, Arc::new(Watchdog::new(now))).followed(following);
         let (sender, receiver) = requests();
         runtime.spawn(reply(receiver));
-        let token = Token::of_text("0123456789abcdef");
+        let token = Secret::new("0123456789abcdef");
         Self {
             runtime,
             _tells: tells,

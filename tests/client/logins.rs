@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slotkeeper_consul::{
-    AuthMethod, Class, Client, Code, Error, Observer, Operation, Read, Settings, TokenSource,
+    AuthMethod, Client, Code, Error, Kind, Observer, Operation, Read, Settings, TokenSource,
 };
 use tempfile::TempDir;
 
@@ -181,7 +181,7 @@ async fn a_refusal_is_returned_whatever_the_outcome_of_another_login() {
             let error = write(&client).await.unwrap_err();
             // A first login under way counts for no refusal: it is a server on a busy machine.
             let text = error.to_string();
-            assert!(error.class() == Class::Denied && text.contains(UNKNOWN), "{error}");
+            assert!(error.kind == Kind::Denied && text.contains(UNKNOWN), "{error}");
             assert!(!text.contains("nothing was sent") && !text.contains("all the same"), "{error}");
             let again = text.contains("and another login failed: cannot log in by kube");
             *said.lock().unwrap() = text;

@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 use slotkeeper_semaphore::Moment;
 use std::time::Duration;
 
-/// Now, on `CLOCK_BOOTTIME`: sessions go on ending while the machine is suspended.
+/// The time of `CLOCK_BOOTTIME`: sessions expire also while the machine is suspended.
 pub(crate) fn now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

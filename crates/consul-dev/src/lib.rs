@@ -17,7 +17,7 @@
 //!   minutes.
 //! - Request limits are those of one server that leads, in mode `enforcing`; there are none per address.
 //! - A chunked value above the limit of size is refused; Consul 1.8 takes it.
-//! - What lies between the two dialects: 1.9 to 1.21 have a part of the newer one's behaviour each. Consul 1.21.5 alone
+//! - There is no dialect between the two: each version from 1.9 to 1.21 has a part of the newer behaviour. Only Consul 1.21.5
 //!   refuses most punctuation in keys.
 
 #![warn(missing_docs, unreachable_pub)]

@@ -17,9 +17,9 @@ pub struct Options {
     pub node: String,
     /// Bytes of a value: Consul's `limits.kv_max_value_size`, 512 KiB by default.
     pub max_value: usize,
-    /// Time in which a request's body has to arrive: Consul's `http_config.read_timeout`.
+    /// The time within which the body of a request must arrive: Consul's `http_config.read_timeout`.
     pub read_timeout: Option<Duration>,
-    /// Time in which an answer has to begin: Consul's `http_config.write_timeout`. As in Go's HTTP server, an answer that
+    /// The time within which an answer must begin: Consul's `http_config.write_timeout`. As in Go's HTTP server, an answer that
     /// is later is lost: the request is executed, and the connection is closed instead.
     pub write_timeout: Option<Duration>,
     /// Connections that one address may have: Consul's `limits.http_max_conns_per_client`, 200 there by default.

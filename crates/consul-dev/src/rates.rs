@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use super::dialect::Kind;
 use slotkeeper_semaphore::Moment;
 
-/// Consul lets this many seconds' worth of requests come at once.
+/// The size of a bucket, in seconds of its rate, as in Consul.
 const BURST: f64 = 10.0;
 
-/// Both buckets. A kind without a rate is not limited.
+/// The two buckets. Requests of a kind without a rate are not limited.
 #[derive(Debug)]
 pub(crate) struct Rates {
     reads: Option<Mutex<Bucket>>,
@@ -31,7 +31,7 @@ impl Rates {
         Self { reads: reads.map(bucket), writes: writes.map(bucket) }
     }
 
-    /// Whether one more request may be answered now; it counts if so.
+    /// Takes one request from the bucket. Returns whether the bucket had one left.
     pub(crate) fn admits(&self, kind: Kind, now: Moment) -> bool {
         let bucket = match kind {
             Kind::Read => &self.reads,

@@ -1,4 +1,4 @@
-//! The one store behind a lock, and reads that wait for it to change.
+//! The store behind a lock, and the reads that wait for a change.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::store::{Read, Store};
 use crate::clock;
 use slotkeeper_semaphore::Moment;
 
-/// What a client asks of a blocking read.
+/// The parameters of a blocking read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
-    /// Answer once the index is above this.
+    /// The read ends when the index is above this one.
     pub(crate) above: u64,
-    /// Answer after this time whatever the index is.
+    /// The read ends after this time at the latest.
     pub(crate) at_most: Duration,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Wait {
 #[derive(Debug)]
 pub(crate) struct Shared {
     store: Mutex<Store>,
-    /// The index of the latest write; waiting reads look again when it moves.
+    /// The index of the latest write. A change wakes the waiting reads.
     changes: watch::Sender<u64>,
     dialect: Dialect,
 }
@@ -34,7 +34,7 @@ impl Shared {
         Self { store: Mutex::new(store), changes, dialect }
     }
 
-    /// Runs `act` on the store as it is now; what was due before that has happened.
+    /// Runs `act` on the store, after everything that is due has happened.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Store, Moment) -> T) -> T {
         let mut store = self.lock();
         let now = clock::now();
@@ -46,7 +46,7 @@ impl Shared {
         result
     }
 
-    /// Reads, and where the client waits, reads again until the answer has changed or the time is over.
+    /// Reads. A blocking read is repeated until its answer changes or its time is over.
     pub(crate) async fn read<T>(&self, wait: Option<Wait>, read: impl Fn(&Store) -> Read<T>) -> Read<T> {
         let mut changes = self.changes.subscribe();
         let first = self.with(|store, _| read(store));
@@ -68,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// Ends sessions when their time is up, so that waiting reads hear of it. Never returns.
+    /// Ends the sessions that are due, so that waiting reads see it. Never returns.
     pub(crate) async fn keep_time(&self) {
         let mut changes = self.changes.subscribe();
         loop {
@@ -76,7 +76,7 @@ impl Shared {
             changes.mark_unchanged();
             let nap = async {
                 match due {
-                    // A timer's tick later than due, so that it is not asked twice.
+                    // One tick of the timer later, so that the store is not asked twice.
                     Some(due) => tokio::time::sleep(due + Duration::from_millis(1)).await,
                     None => std::future::pending().await,
                 }
@@ -88,7 +88,7 @@ impl Shared {
         }
     }
 
-    /// A panic elsewhere ends the process in a release; in a test the store is still whole.
+    /// A panic of another thread ends a release build. In a test the store is still consistent.
     fn lock(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }

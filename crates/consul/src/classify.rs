@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::time::Duration;
 
-use super::{Error, Operation, Secret, Tried};
+use super::{Error, Kind, Operation, Secret, Tried};
 
 /// A blocking query that ends before this age was not ended by a time-out.
 const MIN_CUT_AGE: Duration = Duration::from_secs(1);
@@ -15,41 +15,33 @@ const MIN_CUT_AGE: Duration = Duration::from_secs(1);
 /// The maximum length of an answer's excerpt in an error, in characters.
 const EXCERPT: usize = 256;
 
-/// The error for an answer. `advice` is called if the token caused it.
-pub(super) fn of_answer(
-    tried: Tried,
-    status: u16,
-    said: String,
-    advice: impl FnOnce(&str) -> String,
-) -> Error {
+/// The error for an answer.
+pub(super) fn of_answer(tried: Tried, status: u16, said: String) -> Error {
     let has = |part: &str| said.contains(part);
     let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
     let create = tried.operation == Operation::SessionCreate;
     let login = tried.operation == Operation::Login;
-    match status {
-        401 | 403 => Error::Denied { advice: advice(&said), tried, said },
+    let kind = match status {
+        401 | 403 => Kind::Denied,
         // Only with Consul's message about this session. A 404 of a gateway does not mean that the session has ended.
-        404 if has(&format!("Session id '{}' not found", tried.target)) => Error::NotFound { tried, said },
-        413 => Error::TooLarge { tried, said },
-        429 => Error::RateLimited { tried, said },
-        500 | 503 if has("rate limit exceeded") => Error::RateLimited { tried, said },
-        500 if any(&["Permission denied", "ACL not found"]) => {
-            Error::Denied { advice: advice(&said), tried, said }
-        }
-        500 if has(INVALID_KEY) => Error::InvalidKey { tried, said },
-        500 if is_without_leader(&said) => Error::NoLeader { tried, said },
-        500 if login && any(&BEARER_REJECTED) => Error::Denied { advice: advice(&said), tried, said },
+        404 if has(&format!("Session id '{}' not found", tried.target)) => Kind::NotFound,
+        413 => Kind::TooLarge,
+        429 => Kind::RateLimited,
+        500 | 503 if has("rate limit exceeded") => Kind::RateLimited,
+        500 if any(&["Permission denied", "ACL not found"]) => Kind::Denied,
+        500 if has(INVALID_KEY) => Kind::InvalidKey,
+        500 if is_without_leader(&said) => Kind::NoLeader,
+        500 if login && any(&BEARER_REJECTED) => Kind::Denied,
         // The second message is for a session ID that is not a UUID.
-        500 if any(&["invalid session \"", "failed session lookup"]) => Error::InvalidSession { tried, said },
-        500 if create && any(&["Missing node", "Missing check", "critical state"]) => {
-            Error::Unfit { tried, said }
-        }
+        500 if any(&["invalid session \"", "failed session lookup"]) => Kind::InvalidSession,
+        500 if create && any(&["Missing node", "Missing check", "critical state"]) => Kind::Unfit,
         500 if create && any(&["Invalid Session TTL", "Invalid Behavior", "cross datacenter lock"]) => {
-            Error::BadRequest { tried, said }
+            Kind::BadRequest
         }
-        400 => Error::BadRequest { tried, said },
-        _ => Error::Unexpected { tried, status, said },
-    }
+        400 => Kind::BadRequest,
+        _ => Kind::Unexpected(status),
+    };
+    Error::new(tried, kind, said)
 }
 
 /// The messages of servers and client agents without a leader, or with a leader that has failed (1.8 to 1.23).
@@ -112,12 +104,12 @@ pub(super) fn is_cut(status: u16, waited: Duration) -> bool {
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration) -> Error {
     let cause = chain(error);
     if error.is_connect() || tls_refused(error) {
-        Error::Unreachable { tried, cause }
+        Error::new(tried, Kind::Unreachable, cause)
     } else if waited >= MIN_CUT_AGE && is_closed(error) {
-        Error::Cut { tried, age: waited, cause }
+        Error::new(tried, Kind::Cut(waited), cause)
     } else {
         let likely = likely(&cause);
-        Error::Interrupted { tried, cause: cause + likely }
+        Error::new(tried, Kind::Interrupted, cause + likely)
     }
 }
 
@@ -218,12 +210,11 @@ pub(super) fn excerpt(text: &str, secrets: &[&Secret]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Class;
     use super::*;
 
     fn error(operation: Operation, status: u16, said: &str) -> Error {
         let tried = Tried { operation, target: "k".into(), address: "http://c".into() };
-        of_answer(tried, status, said.into(), |_| "ask for a token".into())
+        of_answer(tried, status, said.into())
     }
 
     #[test]
@@ -231,166 +222,160 @@ mod tests {
         use Operation::{KvGet, KvPut, Login, SessionCreate, SessionRenew, Txn};
         let unknown = true;
         for (operation, status, said, class, outcome_unknown) in [
-            (KvPut, 500, "No cluster leader", Class::NoLeader, unknown),
-            (KvGet, 500, "rpc error making call: No cluster leader", Class::NoLeader, false),
-            (KvGet, 500, "Not ready to serve consistent reads", Class::NoLeader, false),
-            (KvPut, 500, "No known Consul servers", Class::NoLeader, unknown),
+            (KvPut, 500, "No cluster leader", Kind::NoLeader, unknown),
+            (KvGet, 500, "rpc error making call: No cluster leader", Kind::NoLeader, false),
+            (KvGet, 500, "Not ready to serve consistent reads", Kind::NoLeader, false),
+            (KvPut, 500, "No known Consul servers", Kind::NoLeader, unknown),
             (
                 Txn,
                 500,
                 "rpc error making call: leadership lost while committing log",
-                Class::NoLeader,
+                Kind::NoLeader,
                 unknown,
             ),
-            (Txn, 500, "node is not the leader", Class::NoLeader, unknown),
-            (KvPut, 500, "rpc error making call: EOF", Class::NoLeader, unknown),
-            (KvGet, 500, "rpc error making call: EOF", Class::NoLeader, false),
-            (KvGet, 500, "rpc error making call: i/o deadline reached", Class::NoLeader, false),
-            (SessionRenew, 500, "Raft leader not found in server lookup mapping", Class::NoLeader, unknown),
+            (Txn, 500, "node is not the leader", Kind::NoLeader, unknown),
+            (KvPut, 500, "rpc error making call: EOF", Kind::NoLeader, unknown),
+            (KvGet, 500, "rpc error making call: EOF", Kind::NoLeader, false),
+            (KvGet, 500, "rpc error making call: i/o deadline reached", Kind::NoLeader, false),
+            (SessionRenew, 500, "Raft leader not found in server lookup mapping", Kind::NoLeader, unknown),
             (
                 SessionRenew,
                 500,
                 "rpc error getting client: failed to get conn: dial tcp 10.0.0.1:0->10.0.0.2:8300: connect: connection refused",
-                Class::NoLeader,
+                Kind::NoLeader,
                 unknown,
             ),
             (
                 KvGet,
                 500,
                 "rpc error getting client: failed to start stream: write tcp 10.0.0.1:1->10.0.0.2:8300: write: broken pipe",
-                Class::NoLeader,
+                Kind::NoLeader,
                 false,
             ),
             (
                 KvGet,
                 500,
                 "rpc error making call: read tcp 10.0.0.1:1->10.0.0.2:8300: read: connection reset by peer",
-                Class::NoLeader,
+                Kind::NoLeader,
                 false,
             ),
-            (Txn, 500, "rpc error making call: session shutdown", Class::NoLeader, unknown),
-            (KvGet, 500, "rpc error making call: rpc error making call: EOF", Class::NoLeader, false),
-            (KvGet, 500, "rpc error making call: something else: EOF", Class::Unexpected, false),
-            (Txn, 502, "Bad Gateway", Class::Unexpected, unknown),
-            (Txn, 408, "", Class::Unexpected, unknown),
-            (Txn, 301, "", Class::Unexpected, false),
-            (Txn, 405, "", Class::Unexpected, false),
-            (KvPut, 403, "Permission denied", Class::Denied, false),
-            (KvPut, 403, "ACL not found", Class::Denied, false),
+            (Txn, 500, "rpc error making call: session shutdown", Kind::NoLeader, unknown),
+            (KvGet, 500, "rpc error making call: rpc error making call: EOF", Kind::NoLeader, false),
+            (KvGet, 500, "rpc error making call: something else: EOF", Kind::Unexpected(500), false),
+            (Txn, 502, "Bad Gateway", Kind::Unexpected(502), unknown),
+            (Txn, 408, "", Kind::Unexpected(408), unknown),
+            (Txn, 301, "", Kind::Unexpected(301), false),
+            (Txn, 405, "", Kind::Unexpected(405), false),
+            (KvPut, 403, "Permission denied", Kind::Denied, false),
+            (KvPut, 403, "ACL not found", Kind::Denied, false),
             (
                 KvPut,
                 403,
                 "Permission denied: token with AccessorID 'x' lacks permission 'key:write' on \"k\"",
-                Class::Denied,
+                Kind::Denied,
                 false,
             ),
-            (KvPut, 500, "rpc error making call: Permission denied", Class::Denied, false),
-            (KvPut, 401, "ACL support disabled", Class::Denied, false),
-            (KvPut, 429, "", Class::RateLimited, false),
+            (KvPut, 500, "rpc error making call: Permission denied", Kind::Denied, false),
+            (KvPut, 401, "ACL support disabled", Kind::Denied, false),
+            (KvPut, 429, "", Kind::RateLimited, false),
             (
                 KvPut,
                 429,
                 "rate limit exceeded, try again later or against a different server",
-                Class::RateLimited,
+                Kind::RateLimited,
                 false,
             ),
             (
                 KvPut,
                 503,
                 "rate limit exceeded for operation that can only be performed by the leader, try again later",
-                Class::RateLimited,
+                Kind::RateLimited,
                 false,
             ),
-            (KvPut, 500, "RPC rate limit exceeded", Class::RateLimited, false),
-            (KvPut, 503, "upstream is gone", Class::Unexpected, unknown),
+            (KvPut, 500, "RPC rate limit exceeded", Kind::RateLimited, false),
+            (KvPut, 503, "upstream is gone", Kind::Unexpected(503), unknown),
             (
                 KvPut,
                 413,
                 "Request body(600000 bytes) too large, max size: 524288 bytes.",
-                Class::TooLarge,
+                Kind::TooLarge,
                 false,
             ),
-            (Txn, 413, "Transaction contains too many operations (70 > 64)", Class::TooLarge, false),
-            (KvPut, 500, "invalid session \"x\"", Class::InvalidSession, false),
+            (Txn, 413, "Transaction contains too many operations (70 > 64)", Kind::TooLarge, false),
+            (KvPut, 500, "invalid session \"x\"", Kind::InvalidSession, false),
             (
                 KvPut,
                 500,
                 "rpc error making call: raft apply failed: invalid session \"x\"",
-                Class::InvalidSession,
+                Kind::InvalidSession,
                 false,
             ),
             (
                 KvPut,
                 500,
                 "failed session lookup: index error: UUID must be 36 characters",
-                Class::InvalidSession,
+                Kind::InvalidSession,
                 false,
             ),
             (
                 KvGet,
                 500,
                 "invalid key name, leading/trailing spaces are not allowed",
-                Class::InvalidKey,
+                Kind::InvalidKey,
                 false,
             ),
             (
                 KvPut,
                 500,
                 "rpc error making call: invalid key name, path traversal is not allowed",
-                Class::InvalidKey,
+                Kind::InvalidKey,
                 false,
             ),
-            (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Class::BadRequest, false),
-            (KvPut, 400, "Missing key name", Class::BadRequest, false),
-            (SessionRenew, 404, "Session id 'k' not found", Class::NotFound, false),
-            (SessionRenew, 404, "404 page not found", Class::Unexpected, false),
-            (SessionRenew, 404, "Session id 'another' not found", Class::Unexpected, false),
-            (SessionRenew, 404, "<h1>Session identifier missing</h1>", Class::Unexpected, false),
-            (SessionRenew, 404, "", Class::Unexpected, false),
-            (SessionRenew, 502, "<h1>Bad Gateway</h1>", Class::Unexpected, unknown),
-            (SessionRenew, 500, "invalid session cookie", Class::Unexpected, unknown),
+            (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Kind::BadRequest, false),
+            (KvPut, 400, "Missing key name", Kind::BadRequest, false),
+            (SessionRenew, 404, "Session id 'k' not found", Kind::NotFound, false),
+            (SessionRenew, 404, "404 page not found", Kind::Unexpected(404), false),
+            (SessionRenew, 404, "Session id 'another' not found", Kind::Unexpected(404), false),
+            (SessionRenew, 404, "<h1>Session identifier missing</h1>", Kind::Unexpected(404), false),
+            (SessionRenew, 404, "", Kind::Unexpected(404), false),
+            (SessionRenew, 502, "<h1>Bad Gateway</h1>", Kind::Unexpected(502), unknown),
+            (SessionRenew, 500, "invalid session cookie", Kind::Unexpected(500), unknown),
             (
                 Login,
                 500,
                 "error validating claims: aud claim does not match any bound audience",
-                Class::Denied,
+                Kind::Denied,
                 false,
             ),
             (
                 Login,
                 500,
                 "rpc error making call: no known key successfully validated the token signature",
-                Class::Denied,
+                Kind::Denied,
                 false,
             ),
-            (Login, 500, "No cluster leader", Class::NoLeader, unknown),
-            (SessionCreate, 500, "Missing node registration", Class::Unfit, false),
-            (
-                SessionCreate,
-                500,
-                "rpc error making call: Missing check 'x' registration",
-                Class::Unfit,
-                false,
-            ),
-            (SessionCreate, 500, "Check 'serfHealth' is in critical state", Class::Unfit, false),
+            (Login, 500, "No cluster leader", Kind::NoLeader, unknown),
+            (SessionCreate, 500, "Missing node registration", Kind::Unfit, false),
+            (SessionCreate, 500, "rpc error making call: Missing check 'x' registration", Kind::Unfit, false),
+            (SessionCreate, 500, "Check 'serfHealth' is in critical state", Kind::Unfit, false),
             (
                 SessionCreate,
                 500,
                 "Invalid Session TTL '1000000000', must be between [10s=24h0m0s]",
-                Class::BadRequest,
+                Kind::BadRequest,
                 false,
             ),
-            (SessionCreate, 500, "Invalid Behavior setting 'x'", Class::BadRequest, false),
+            (SessionCreate, 500, "Invalid Behavior setting 'x'", Kind::BadRequest, false),
             (
                 SessionCreate,
                 500,
                 "cross datacenter lock must be created at server agent",
-                Class::BadRequest,
+                Kind::BadRequest,
                 false,
             ),
         ] {
             let error = error(operation, status, said);
-            assert_eq!(error.class(), class, "{status} {said}");
+            assert_eq!(error.kind, class, "{status} {said}");
             assert_eq!(error.outcome_unknown(), outcome_unknown, "{status} {said}");
         }
     }
@@ -399,7 +384,7 @@ mod tests {
     fn an_error_says_what_was_tried_what_came_and_what_to_do() {
         assert_eq!(
             error(Operation::KvPut, 403, "Permission denied").to_string(),
-            "cannot write k at http://c: permission denied: Permission denied; ask for a token"
+            "cannot write k at http://c: permission denied: Permission denied"
         );
     }
 

@@ -15,8 +15,8 @@ use super::router::Router;
 use super::selection::AddressState;
 use super::token::{Refusal, Token};
 use super::{
-    Code, Error, MAX_WAIT, Observer, Operation, Read, Secret, Settings, TlsError, TokenError, TokenSource,
-    Tried, login,
+    Code, Error, Kind, MAX_WAIT, Observer, Operation, Read, Secret, Settings, TlsError, TokenError,
+    TokenSource, Tried, login,
 };
 
 /// The default time-out of a request; [`Client::within`] sets another one. Consul itself waits 7 s for a leader before it answers
@@ -109,14 +109,14 @@ impl Client {
     }
 
     /// The same client with the time-out `within`: from the start of the connection to the last byte of the answer, in addition to
-    /// the wait of a blocking query. A connection may take 5 s. With a shorter time-out a dead host gives [`Error::Timeout`] instead
-    /// of [`Error::Unreachable`].
+    /// the wait of a blocking query. A connection may take 5 s. With a shorter time-out a dead host gives [`Kind::Timeout`] instead
+    /// of [`Kind::Unreachable`].
     #[must_use]
     pub fn within(&self, within: Duration) -> Self {
         Self { within, ..self.clone() }
     }
 
-    /// Ends the reads and writes that are in flight, or wait for a connection, after `within` with [`Error::Timeout`], so that they do
+    /// Ends the reads and writes that are in flight, or wait for a connection, after `within` with [`Kind::Timeout`], so that they do
     /// not delay later requests. This applies to this client, its clones, and the clients that it [replaces](Self::in_place_of).
     /// Long polls and the requests that keep a lease have connections of their own and continue.
     pub fn hurry(&self, within: Duration) {
@@ -269,7 +269,7 @@ impl Client {
             () = hurried => {
                 let after = began.elapsed();
                 self.shared.observer.finished(operation, Code::Timeout, after);
-                Err(Error::Timeout { tried, after })
+                Err(Error::new(tried, Kind::Timeout(after), ""))
             }
         }
     }
@@ -293,13 +293,13 @@ impl Client {
         let tried = self.tried(request.operation, &request.target);
         let after = self.within.saturating_add(request.waits);
         let Some(mut until) = Instant::now().checked_add(after) else {
-            return Err(Error::BadRequest { tried, said: "the time-out is too long".into() });
+            return Err(Error::new(tried, Kind::BadRequest, "the time-out is too long"));
         };
         let token = &self.token;
         let mut used = self
             .in_time(token.current(self), until, after)
             .await
-            .map_err(|source| Error::Token { tried: tried.clone(), source })?;
+            .map_err(|error| Error::without_token(tried, error))?;
         let mut answer = self.attempt(&request, used.as_deref(), &mut until, after).await?;
         let mut in_vain = None;
         // A refusal changed nothing, so another attempt is safe.
@@ -318,21 +318,24 @@ impl Client {
         if accepted(&answer, &request) {
             return Ok(Answer { used, ..answer });
         }
-        let advice = || {
-            let advice = token.advice();
-            match &in_vain {
-                Some(error) => format!("{advice}; and another login failed: {error}"),
-                None => advice,
-            }
-        };
-        if answer.filtered && !request.takes_filtered {
+        let mut error = if answer.filtered && !request.takes_filtered {
             // A hidden session would look as if it had ended.
-            let said = "parts of the answer are hidden from this token".into();
-            return Err(Error::Denied { tried: answer.tried, said, advice: advice() });
+            Error::new(answer.tried, Kind::Denied, "parts of the answer are hidden from this token")
+        } else {
+            refused(answer, &request, used.as_deref())
+        };
+        if error.kind == Kind::Denied {
+            let is_login = request.operation == Operation::Login;
+            let advice = if is_login { login::advice(&error.detail).into() } else { token.advice() };
+            error.detail = format!("{}; {advice}", error.detail);
+            if !is_login && self.is_anonymous() {
+                error.kind = Kind::Anonymous;
+            }
+            if let Some(in_vain) = in_vain {
+                error.detail = format!("{}; and another login failed: {in_vain}", error.detail);
+            }
         }
-        Err(refused(answer, &request, used.as_deref(), |said| {
-            if request.operation == Operation::Login { login::advice(said).into() } else { advice() }
-        }))
+        Err(error)
     }
 
     /// Waits for a token, which may need a login, until the request's own deadline.
@@ -344,7 +347,7 @@ impl Client {
     ) -> Result<T, TokenError> {
         tokio::time::timeout_at(until, token).await.unwrap_or_else(|_| {
             let tried = self.tried(Operation::Login, self.token.auth_method());
-            Err(TokenError::Login(Box::new(Error::Timeout { tried, after })))
+            Err(TokenError::Login(Box::new(Error::new(tried, Kind::Timeout(after), ""))))
         })
     }
 }

@@ -29,166 +29,184 @@ impl fmt::Display for Tried {
     }
 }
 
-/// Why a request failed.
+/// Why a request failed. No error contains a token.
 ///
-/// `said` is Consul's message, cut to one line of at most 256 characters. No variant contains a token.
-/// [`Error::class`] is the kind, [`Error::is_transient`] whether to try again, [`Error::outcome_unknown`] whether a write may have
-/// been applied.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+/// [`Error::is_transient`] tells whether to try again, [`Error::outcome_unknown`] whether a write may have been applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The request that failed.
+    pub tried: Tried,
+    /// The kind, for decisions.
+    pub kind: Kind,
+    /// What came back, or what is wrong: Consul's message, cut to one line of at most 256 characters, or the causes, from the outermost
+    /// to the innermost.
+    pub detail: String,
+    /// The failed login that left the request without a token. If the login may succeed later, the error has its kind.
+    pub login: Option<Box<Error>>,
+}
+
+/// The kind of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
     /// The session does not exist. A missing key is an answer, not an error.
-    #[error("{tried}: there is no such session: {said}")]
-    NotFound {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message.
-        said: String,
-    },
+    NotFound,
     /// The token lacks a right, or Consul hid a part of the answer from it.
-    #[error("{tried}: permission denied: {said}; {advice}")]
-    Denied {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message.
-        said: String,
-        /// The source of the token, and what to do.
-        advice: String,
-    },
+    Denied,
+    /// The same, for a request that was sent without a token.
+    Anonymous,
     /// The servers have no leader, or lost it during the request.
-    #[error("{tried}: Consul has no leader: {said}; try again when the servers have elected one")]
-    NoLeader {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message.
-        said: String,
-    },
+    NoLeader,
     /// A rate limit of Consul's rejected the request. Nothing was done.
-    #[error("{tried}: Consul limits the rate of requests: {said}; try again later")]
-    RateLimited {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message.
-        said: String,
-    },
+    RateLimited,
     /// The value or the transaction is above Consul's limit.
-    #[error("{tried}: too large for Consul: {said}")]
-    TooLarge {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message.
-        said: String,
-    },
+    TooLarge,
     /// The session that was to lock the key does not exist.
-    #[error("{tried}: the session does not exist: {said}")]
-    InvalidSession {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message.
-        said: String,
-    },
+    InvalidSession,
     /// The session's node is not registered, or one of its checks is missing or critical.
-    #[error(
-        "{tried}: the session's node or one of its checks is missing or critical: {said}; see session.node, session.node_checks and \
-         session.service_checks in the configuration"
-    )]
-    Unfit {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message.
-        said: String,
-    },
-    /// The request is invalid. Another attempt fails too.
-    #[error("{tried}: the request was refused: {said}")]
-    BadRequest {
-        /// The request that failed.
-        tried: Tried,
-        /// The message, of Consul or of this client.
-        said: String,
-    },
-    /// Consul refuses the name of the key (1.21.5 and newer).
-    #[error(
-        "{tried}: Consul does not accept the name of this key: {said}; choose another semaphores.prefix or locks.key, or set \
-         disable_kv_key_validation in Consul's own configuration"
-    )]
-    InvalidKey {
-        /// The request that failed.
-        tried: Tried,
-        /// Consul's message, which contains the rule.
-        said: String,
-    },
+    Unfit,
+    /// The request is invalid, by Consul or by this client. Another attempt fails too.
+    BadRequest,
+    /// Consul refuses the name of the key (1.21.5 and newer). The detail contains the rule.
+    InvalidKey,
     /// There is no token, so nothing was sent.
-    #[error("{tried}: nothing was sent: {source}")]
-    Token {
-        /// The request that failed.
-        tried: Tried,
-        /// Why there is no token.
-        source: TokenError,
-    },
+    Token,
     /// The connection failed, so nothing was sent.
-    #[error("{tried}: not reached: {cause}; is Consul listening there? (consul.address, CONSUL_HTTP_ADDR)")]
-    Unreachable {
-        /// The request that failed.
-        tried: Tried,
-        /// The causes, from the outermost to the innermost.
-        cause: String,
-    },
+    Unreachable,
     /// Nothing was sent, since the address may belong to another cluster, or no connection was free in time.
-    #[error("{tried}: not sent: {why}")]
-    NotSent {
-        /// The request that failed.
-        tried: Tried,
-        /// Why it was not sent.
-        why: String,
-    },
-    /// No answer came in time. Consul may have applied the request, or may apply it later.
-    #[error("{tried}: no answer within {:?}{}", rounded(*after), doubt(tried))]
-    Timeout {
-        /// The request that failed.
-        tried: Tried,
-        /// The time that the answer was allowed to take.
-        after: Duration,
-    },
+    NotSent,
+    /// No answer came within this time. Consul may have applied the request, or may apply it later.
+    Timeout(Duration),
     /// The connection broke after the request was sent. Consul may have applied it.
-    #[error("{tried}: the connection broke before the answer was complete: {cause}{}", doubt(tried))]
-    Interrupted {
-        /// The request that failed.
-        tried: Tried,
-        /// The causes, from the outermost to the innermost.
-        cause: String,
-    },
-    /// A blocking query had waited for a second or more and ended without Consul's answer: its connection was closed or reset, or a
-    /// proxy answered 408, 499, 502 or 504. Proxies cut long requests, so this is no failure of Consul.
-    #[error(
-        "{tried}: cut off after {:?} without an answer: {cause}; where a proxy ends long requests, set consul.max_wait below \
-         its time-out",
-        rounded(*age)
-    )]
-    Cut {
-        /// The request that failed.
-        tried: Tried,
-        /// The age of the request.
-        age: Duration,
-        /// The status, or the causes, from the outermost to the innermost.
-        cause: String,
-    },
-    /// A status that Consul does not give to such a request.
-    #[error("{tried}: unexpected answer {status}: {said}; is this the address of Consul?")]
-    Unexpected {
-        /// The request that failed.
-        tried: Tried,
-        /// The HTTP status.
-        status: u16,
-        /// The beginning of the answer.
-        said: String,
-    },
+    Interrupted,
+    /// A blocking query of this age, a second or more, ended without Consul's answer: its connection was closed or reset, or a proxy
+    /// answered 408, 499, 502 or 504. Proxies cut long requests, so this is no failure of Consul.
+    Cut(Duration),
+    /// An HTTP status that Consul does not give to such a request.
+    Unexpected(u16),
     /// The answer cannot be decoded, or is too long.
-    #[error("{tried}: the answer cannot be decoded: {why}; is this the address of Consul?")]
-    BadAnswer {
-        /// The request that failed.
-        tried: Tried,
-        /// What is wrong with the answer.
-        why: String,
-    },
+    BadAnswer,
+}
+
+impl Kind {
+    /// The metric label of a request that ended without an answer.
+    pub(super) const fn code(self) -> Code {
+        match self {
+            Self::Timeout(_) => Code::Timeout,
+            Self::Unreachable => Code::Unreachable,
+            Self::Interrupted => Code::Interrupted,
+            Self::Cut(_) => Code::Cut,
+            Self::BadAnswer => Code::BadAnswer,
+            Self::Denied
+            | Self::Anonymous
+            | Self::NotFound
+            | Self::NoLeader
+            | Self::RateLimited
+            | Self::TooLarge
+            | Self::InvalidSession
+            | Self::Unfit
+            | Self::BadRequest
+            | Self::InvalidKey
+            | Self::Token
+            | Self::NotSent
+            | Self::Unexpected(_) => Code::Other,
+        }
+    }
+}
+
+impl Error {
+    pub(super) fn new(tried: Tried, kind: Kind, detail: impl Into<String>) -> Self {
+        Self { tried, kind, detail: detail.into(), login: None }
+    }
+
+    /// For a request that was not sent, since there is no token.
+    pub(super) fn without_token(tried: Tried, error: TokenError) -> Self {
+        let detail = error.to_string();
+        let TokenError::Login(login) = error else { return Self::new(tried, Kind::Token, detail) };
+        // Other errors of a login need a fix.
+        let kind = if login.is_transient() { login.kind } else { Kind::Token };
+        Self { tried, kind, detail, login: Some(login) }
+    }
+
+    /// True if Consul is unreachable or overloaded. The same request may succeed a moment later.
+    pub const fn is_transient(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::NoLeader
+                | Kind::RateLimited
+                | Kind::Unreachable
+                | Kind::NotSent
+                | Kind::Timeout(_)
+                | Kind::Interrupted
+                | Kind::Cut(_)
+        )
+    }
+
+    /// True if a write may have been applied in spite of the error, or may be applied later. Read again before the next write.
+    ///
+    /// [`Kind::NoLeader`] counts: a leader that is deposed during a commit answers so, and its successor may apply the entry.
+    /// So does a 5xx that is not known to be a refusal, such as a proxy's 502.
+    pub const fn outcome_unknown(&self) -> bool {
+        let possible = match self.kind {
+            Kind::Timeout(_) | Kind::Interrupted | Kind::NoLeader | Kind::BadAnswer => true,
+            // 408 is a proxy that gave up.
+            Kind::Unexpected(status) => status >= 500 || status == 408 || status < 300,
+            Kind::NotFound
+            | Kind::Denied
+            | Kind::Anonymous
+            | Kind::RateLimited
+            | Kind::TooLarge
+            | Kind::InvalidSession
+            | Kind::Unfit
+            | Kind::BadRequest
+            | Kind::InvalidKey
+            | Kind::Token
+            | Kind::Cut(_)
+            | Kind::Unreachable
+            | Kind::NotSent => false,
+        };
+        possible && self.login.is_none() && self.tried.operation.writes()
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tried, kind, detail, login } = self;
+        write!(f, "{tried}: ")?;
+        if login.is_some() {
+            return write!(f, "nothing was sent: {detail}");
+        }
+        match kind {
+            Kind::NotFound => write!(f, "there is no such session: {detail}"),
+            Kind::Denied | Kind::Anonymous => write!(f, "permission denied: {detail}"),
+            Kind::NoLeader => {
+                write!(f, "Consul has no leader: {detail}; try again when the servers have elected one")
+            }
+            Kind::RateLimited => write!(f, "Consul limits the rate of requests: {detail}; try again later"),
+            Kind::TooLarge => write!(f, "too large for Consul: {detail}"),
+            Kind::InvalidSession => write!(f, "the session does not exist: {detail}"),
+            Kind::Unfit => {
+                write!(f, "the session's node or one of its checks is missing or critical: {detail}")
+            }
+            Kind::BadRequest => write!(f, "the request was refused: {detail}"),
+            Kind::InvalidKey => write!(f, "Consul does not accept the name of this key: {detail}"),
+            Kind::Token => write!(f, "nothing was sent: {detail}"),
+            Kind::Unreachable => write!(f, "not reached: {detail}; is Consul listening there?"),
+            Kind::NotSent => write!(f, "not sent: {detail}"),
+            Kind::Timeout(after) => write!(f, "no answer within {:?}{}", rounded(*after), doubt(tried)),
+            Kind::Interrupted => {
+                write!(f, "the connection broke before the answer was complete: {detail}{}", doubt(tried))
+            }
+            Kind::Cut(age) => write!(f, "cut off after {:?} without an answer: {detail}", rounded(*age)),
+            Kind::Unexpected(status) => {
+                write!(f, "unexpected answer {status}: {detail}; is this the address of Consul?")
+            }
+            Kind::BadAnswer => {
+                write!(f, "the answer cannot be decoded: {detail}; is this the address of Consul?")
+            }
+        }
+    }
 }
 
 /// Rounded for messages: a third of a TTL has many digits.
@@ -204,144 +222,6 @@ fn doubt(tried: &Tried) -> &'static str {
         "; it may have been applied"
     } else {
         ""
-    }
-}
-
-/// The kind of an error, for decisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "each is the variant of `Error` with its name")]
-pub enum Class {
-    NotFound,
-    Denied,
-    NoLeader,
-    RateLimited,
-    TooLarge,
-    InvalidSession,
-    Unfit,
-    BadRequest,
-    InvalidKey,
-    Token,
-    Unreachable,
-    NotSent,
-    Timeout,
-    Interrupted,
-    Cut,
-    Unexpected,
-    BadAnswer,
-}
-
-impl Error {
-    /// The kind.
-    pub fn class(&self) -> Class {
-        match self {
-            // A login that may succeed later. Other token errors need a fix.
-            Self::Token { source: TokenError::Login(login), .. } if login.is_transient() => login.class(),
-            Self::NotFound { .. } => Class::NotFound,
-            Self::Denied { .. } => Class::Denied,
-            Self::NoLeader { .. } => Class::NoLeader,
-            Self::RateLimited { .. } => Class::RateLimited,
-            Self::TooLarge { .. } => Class::TooLarge,
-            Self::InvalidSession { .. } => Class::InvalidSession,
-            Self::Unfit { .. } => Class::Unfit,
-            Self::BadRequest { .. } => Class::BadRequest,
-            Self::InvalidKey { .. } => Class::InvalidKey,
-            Self::Token { .. } => Class::Token,
-            Self::Unreachable { .. } => Class::Unreachable,
-            Self::NotSent { .. } => Class::NotSent,
-            Self::Timeout { .. } => Class::Timeout,
-            Self::Interrupted { .. } => Class::Interrupted,
-            Self::Cut { .. } => Class::Cut,
-            Self::Unexpected { .. } => Class::Unexpected,
-            Self::BadAnswer { .. } => Class::BadAnswer,
-        }
-    }
-
-    /// True if Consul is unreachable or overloaded. The same request may succeed a moment later.
-    pub fn is_transient(&self) -> bool {
-        matches!(
-            self.class(),
-            Class::NoLeader
-                | Class::RateLimited
-                | Class::Unreachable
-                | Class::NotSent
-                | Class::Timeout
-                | Class::Interrupted
-                | Class::Cut
-        )
-    }
-
-    /// The request that failed.
-    pub const fn tried(&self) -> &Tried {
-        match self {
-            Self::NotFound { tried, .. }
-            | Self::Denied { tried, .. }
-            | Self::NoLeader { tried, .. }
-            | Self::RateLimited { tried, .. }
-            | Self::TooLarge { tried, .. }
-            | Self::InvalidSession { tried, .. }
-            | Self::Unfit { tried, .. }
-            | Self::BadRequest { tried, .. }
-            | Self::InvalidKey { tried, .. }
-            | Self::Token { tried, .. }
-            | Self::Unreachable { tried, .. }
-            | Self::NotSent { tried, .. }
-            | Self::Timeout { tried, .. }
-            | Self::Interrupted { tried, .. }
-            | Self::Cut { tried, .. }
-            | Self::Unexpected { tried, .. }
-            | Self::BadAnswer { tried, .. } => tried,
-        }
-    }
-
-    /// True if a write may have been applied in spite of the error, or may be applied later. Read again before the next write.
-    ///
-    /// [`Error::NoLeader`] counts: a leader that is deposed during a commit answers so, and its successor may apply the entry.
-    /// So does a 5xx that is not known to be a refusal, such as a proxy's 502.
-    pub const fn outcome_unknown(&self) -> bool {
-        let possible = match self {
-            Self::Timeout { .. }
-            | Self::Interrupted { .. }
-            | Self::NoLeader { .. }
-            | Self::BadAnswer { .. } => true,
-            // 408 is a proxy that gave up.
-            Self::Unexpected { status, .. } => *status >= 500 || *status == 408 || *status < 300,
-            Self::NotFound { .. }
-            | Self::Denied { .. }
-            | Self::RateLimited { .. }
-            | Self::TooLarge { .. }
-            | Self::InvalidSession { .. }
-            | Self::Unfit { .. }
-            | Self::BadRequest { .. }
-            | Self::InvalidKey { .. }
-            | Self::Token { .. }
-            | Self::Cut { .. }
-            | Self::Unreachable { .. }
-            | Self::NotSent { .. } => false,
-        };
-        possible && self.tried().operation.writes()
-    }
-
-    /// The metric label of a request that ended without an answer.
-    pub(super) const fn code(&self) -> Code {
-        match self {
-            Self::Timeout { .. } => Code::Timeout,
-            Self::Unreachable { .. } => Code::Unreachable,
-            Self::Interrupted { .. } => Code::Interrupted,
-            Self::Cut { .. } => Code::Cut,
-            Self::BadAnswer { .. } => Code::BadAnswer,
-            Self::Denied { .. }
-            | Self::NotFound { .. }
-            | Self::NoLeader { .. }
-            | Self::RateLimited { .. }
-            | Self::TooLarge { .. }
-            | Self::InvalidSession { .. }
-            | Self::Unfit { .. }
-            | Self::BadRequest { .. }
-            | Self::InvalidKey { .. }
-            | Self::Token { .. }
-            | Self::NotSent { .. }
-            | Self::Unexpected { .. } => Code::Other,
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::request::{Answer, Request};
 use super::router::{Route, outcome};
 use super::selection::Target;
 use super::token::Ready;
-use super::{Client, Code, Error, Operation, SetupError, Tried, classify};
+use super::{Client, Code, Error, Kind, Operation, SetupError, Tried, classify};
 
 /// The maximum size of an error answer. Of a longer one only the beginning is read.
 const MAX_REFUSAL: usize = 1024 * 1024;
@@ -56,21 +56,21 @@ impl Client {
             let result = self.attempt_by(&route, request, token, until, after).await;
             if self.router.now().epoch != self.epoch {
                 let tried = self.tried_at(request, &route);
-                return Err(Error::Interrupted { tried, cause: MAY_BE_ANOTHER.into() });
+                return Err(Error::new(tried, Kind::Interrupted, MAY_BE_ANOTHER));
             }
             let judged = match &result {
                 Ok(answer) if accepted(answer, request) || answer.filtered => None,
-                Ok(answer) => Some(refused(answer.clone(), request, token, |_| String::new())),
+                Ok(answer) => Some(refused(answer.clone(), request, token)),
                 Err(error) => Some(error.clone()),
             };
             let is_poll = request.lane() == Lane::Poll;
             self.router.ended(&route, outcome(judged.as_ref(), is_poll), self);
             let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
             // A write that may have been applied is left to the caller, and a cut is no failure of the address.
-            let again = matches!(error, Error::Unreachable { .. })
+            let again = error.kind == Kind::Unreachable
                 || (!request.operation.writes()
-                    && (error.is_transient() || matches!(error, Error::Unexpected { .. }))
-                    && !matches!(error, Error::Cut { .. }));
+                    && (error.is_transient() || matches!(error.kind, Kind::Unexpected(_)))
+                    && !matches!(error.kind, Kind::Cut(_)));
             if !again {
                 return result;
             }
@@ -84,10 +84,9 @@ impl Client {
 
     /// Adds the failures of the other addresses to an error.
     fn with_others(&self, mut error: Error) -> Error {
-        if let Error::Unreachable { cause, .. } = &mut error {
+        if error.kind == Kind::Unreachable {
             for other in self.router.with(|selection| selection.failed_others()) {
-                cause.push_str("; ");
-                cause.push_str(&other);
+                error.detail = format!("{}; {other}", error.detail);
             }
         }
         error
@@ -96,7 +95,7 @@ impl Client {
     fn not_sent(&self, request: &Request, route: &Route, why: &str) -> Error {
         let others = self.router.with(|selection| selection.failed_others());
         let why = std::iter::once(why.to_owned()).chain(others).collect::<Vec<_>>().join("; ");
-        Error::NotSent { tried: self.tried_at(request, route), why }
+        Error::new(self.tried_at(request, route), Kind::NotSent, why)
     }
 
     fn tried_at(&self, request: &Request, route: &Route) -> Tried {
@@ -115,7 +114,7 @@ impl Client {
         let tried = self.tried_at(request, route);
         let endpoint = self.endpoint(&route.target, &tried)?;
         let Some(permit) = self.enter(&endpoint, request, until).await else {
-            return Err(Error::NotSent { tried, why: NO_CONNECTION_FREE.into() });
+            return Err(Error::new(tried, Kind::NotSent, NO_CONNECTION_FREE));
         };
         let started = Instant::now();
         // Boxed: the library's futures are large, and callers hold many of them.
@@ -127,14 +126,14 @@ impl Client {
                 biased;
                 result = exchange => result,
                 () = self.router.left(route), if is_poll => {
-                    let cause = "another address is in use now".into();
-                    Err(Error::Interrupted { tried: tried.clone(), cause })
+                    let cause = "another address is in use now";
+                    Err(Error::new(tried.clone(), Kind::Interrupted, cause))
                 }
             }
         };
         let result = match tokio::time::timeout_at(*until, exchange).await {
             Ok(result) => result,
-            Err(_) => Err(Error::Timeout { tried: tried.clone(), after }),
+            Err(_) => Err(Error::new(tried.clone(), Kind::Timeout(after), "")),
         };
         self.count(request, &result, started);
         result
@@ -153,7 +152,7 @@ impl Client {
 
     fn endpoint(&self, target: &Target, tried: &Tried) -> Result<Arc<Endpoint>, Error> {
         let several = self.router.with(|selection| selection.has_others());
-        let unfit = |error: SetupError| Error::BadRequest { tried: tried.clone(), said: error.to_string() };
+        let unfit = |error: SetupError| Error::new(tried.clone(), Kind::BadRequest, error.to_string());
         self.shared.endpoints.at(target, several).map_err(unfit)
     }
 
@@ -161,7 +160,7 @@ impl Client {
         let code = match result {
             Ok(answer) if answer.filtered && !request.takes_filtered => Code::Forbidden,
             Ok(answer) => Code::of_status(answer.status),
-            Err(error) => error.code(),
+            Err(error) => error.kind.code(),
         };
         self.observer().finished(request.operation, code, started.elapsed());
     }
@@ -193,7 +192,7 @@ impl Client {
         endpoint: &Endpoint,
         mut permit: Permit<'_>,
     ) -> Result<Answer, Error> {
-        let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
+        let refuse = |said: String| Error::new(tried.clone(), Kind::BadRequest, said);
         let mut url = endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&self.shared.scope).extend_pairs(&request.query);
         // An idle client sends renewals alone, too rarely to keep their connection open.
@@ -225,7 +224,7 @@ impl Client {
             Ok(Some(body)) => body,
             Ok(None) => {
                 let why = format!("it is longer than {MAX_ANSWER} bytes");
-                return Err(Error::BadAnswer { tried: tried.clone(), why });
+                return Err(Error::new(tried.clone(), Kind::BadAnswer, why));
             }
             Err(error) => return Err(broken(error)),
         };
@@ -233,21 +232,16 @@ impl Client {
         let age = waited();
         if classify::is_cut(status, age) {
             let cause = format!("{status}: {}", said(&answer, request, token));
-            return Err(Error::Cut { tried: tried.clone(), age, cause });
+            return Err(Error::new(tried.clone(), Kind::Cut(age), cause));
         }
         Ok(answer)
     }
 }
 
 /// The error for an answer that the endpoint does not define.
-pub(super) fn refused(
-    answer: Answer,
-    request: &Request,
-    token: Option<&Ready>,
-    advice: impl FnOnce(&str) -> String,
-) -> Error {
+pub(super) fn refused(answer: Answer, request: &Request, token: Option<&Ready>) -> Error {
     let said = said(&answer, request, token);
-    classify::of_answer(answer.tried, answer.status, said, advice)
+    classify::of_answer(answer.tried, answer.status, said)
 }
 
 /// The beginning of an answer's body, as text for an error.

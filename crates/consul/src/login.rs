@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Error, Operation, Secret};
+use super::{Client, Error, Kind, Operation, Secret};
 
 /// The result of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,13 +68,13 @@ fn instant(text: &str) -> Option<Duration> {
 /// What to do about a refused login, for an error.
 pub(super) fn advice(said: &str) -> &'static str {
     if said.contains("ACL support disabled") {
-        "this Consul has its ACLs turned off, and no auth method: log in to none there (consul.login)"
+        "this Consul has its ACLs turned off, and no auth method: log in to none there"
     } else if said.contains("ACL not found") {
-        "there is no auth method of this name (consul.login.auth_method; `consul acl auth-method list`)"
+        "there is no auth method of this name (`consul acl auth-method list`)"
     } else if said.contains("Permission denied") {
         "no binding rule of the auth method fits this bearer token (`consul acl binding-rule list`)"
     } else {
-        "the auth method does not believe the bearer token (consul.login.bearer_token_file): is it too old, meant for another \
+        "the auth method does not believe the bearer token: is it too old, meant for another \
          audience, or another cluster's?"
     }
 }
@@ -84,7 +84,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`] if the auth method rejects the bearer token or no binding rule matches it. If the outcome is unknown, Consul
+    /// [`Kind::Denied`] if the auth method rejects the bearer token or no binding rule matches it. If the outcome is unknown, Consul
     /// may have created a token; the auth method's `MaxTokenTTL` ends it.
     pub async fn login(
         &self,
@@ -93,7 +93,7 @@ impl Client {
         meta: &BTreeMap<String, String>,
     ) -> Result<Login, Error> {
         let refuse =
-            |said: String| Error::BadRequest { tried: self.tried(Operation::Login, &shown(method)), said };
+            |said: String| Error::new(self.tried(Operation::Login, &shown(method)), Kind::BadRequest, said);
         // A mounted token file may end in a newline.
         let bearer = Secret::new(bearer.expose().trim());
         let body = LoginBody { auth_method: method, bearer_token: bearer.expose(), meta };
@@ -106,7 +106,7 @@ impl Client {
                 let lifetime = token.lifetime();
                 Ok(Login { accessor: token.accessor, secret: Secret::new(token.secret), lifetime })
             }
-            Err(_) => Err(Error::BadAnswer { tried: answer.tried, why: "it is not a token".into() }),
+            Err(_) => Err(Error::new(answer.tried, Kind::BadAnswer, "it is not a token")),
         }
     }
 
@@ -117,7 +117,7 @@ impl Client {
     /// As for any request.
     pub async fn logout(&self) -> Result<(), Error> {
         match self.send(Request::post(Operation::Logout, "acl/logout", "")).await {
-            Err(Error::Denied { said, .. }) if said.contains("ACL not found") => Ok(()),
+            Err(error) if error.kind == Kind::Denied && error.detail.contains("ACL not found") => Ok(()),
             answer => answer.map(drop),
         }
     }

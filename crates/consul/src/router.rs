@@ -15,7 +15,7 @@ use super::address::{Addresses, MAX_ADDRESSES};
 use super::request::{Answer, Request};
 use super::selection::{AddressState, Finding, Outcome, Question, Selection, Target};
 use super::token::Token;
-use super::{Class, Client, Error, Operation, Read};
+use super::{Client, Error, Kind, Operation, Read};
 
 /// The time-out of a probe.
 const PROBE: Duration = Duration::from_secs(3);
@@ -347,54 +347,51 @@ impl Client {
 
 /// Whether the text may be the address of a Consul server.
 fn is_peer(text: &str) -> bool {
-    text.len() <= MAX_PEER && text.bytes().all(|byte| byte.is_ascii_graphic())
+    (1..=MAX_PEER).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// An error's message without the address.
 fn in_short(error: &Error) -> String {
-    match error {
-        Error::Unreachable { cause, .. } | Error::Interrupted { cause, .. } | Error::Cut { cause, .. } => {
-            cause.clone()
-        }
-        Error::Unexpected { status, .. } => format!("it answers {status}"),
-        Error::NotFound { .. }
-        | Error::Denied { .. }
-        | Error::NoLeader { .. }
-        | Error::RateLimited { .. }
-        | Error::TooLarge { .. }
-        | Error::InvalidSession { .. }
-        | Error::Unfit { .. }
-        | Error::BadRequest { .. }
-        | Error::InvalidKey { .. }
-        | Error::Token { .. }
-        | Error::NotSent { .. }
-        | Error::Timeout { .. }
-        | Error::BadAnswer { .. } => error.to_string(),
+    if let Kind::Unexpected(status) = error.kind {
+        format!("it answers {status}")
+    } else if matches!(error.kind, Kind::Unreachable | Kind::Interrupted | Kind::Cut(_)) {
+        error.detail.clone()
+    } else {
+        error.to_string()
     }
 }
 
 /// The meaning of a request's outcome for its target. The cut of a long poll means nothing, since proxies cut long requests.
 pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
     let Some(error) = error else { return Outcome::Answered };
-    match error.class() {
-        Class::NoLeader => Outcome::NoLeader,
-        Class::Unreachable => Outcome::Failed(in_short(error)),
-        Class::Timeout | Class::Unexpected | Class::Interrupted if is_poll => Outcome::Other,
+    match error.kind {
+        Kind::NoLeader => Outcome::NoLeader,
+        Kind::Unreachable => Outcome::Failed(in_short(error)),
+        Kind::Timeout(_) | Kind::Unexpected(_) | Kind::Interrupted if is_poll => Outcome::Other,
         // A load balancer without a backend accepts connections and closes them.
-        Class::Timeout | Class::Interrupted => Outcome::Silent,
-        Class::Unexpected if matches!(error, Error::Unexpected { status: 502 | 503, .. }) => {
-            Outcome::Failed(in_short(error))
+        Kind::Timeout(_) | Kind::Interrupted | Kind::Unexpected(408 | 499 | 504) => Outcome::Silent,
+        Kind::Unexpected(502 | 503) => Outcome::Failed(in_short(error)),
+        Kind::Unexpected(_) | Kind::Cut(_) | Kind::BadAnswer | Kind::Token | Kind::NotSent => Outcome::Other,
+        Kind::NotFound | Kind::Denied | Kind::Anonymous => Outcome::TurnedAway,
+        Kind::RateLimited
+        | Kind::TooLarge
+        | Kind::InvalidSession
+        | Kind::Unfit
+        | Kind::InvalidKey
+        | Kind::BadRequest => Outcome::Answered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_a_short_visible_text() {
+        assert!(is_peer("10.0.0.1:8300"));
+        let long = "1".repeat(MAX_PEER + 1);
+        for text in ["", " ", "a b", "\u{1b}[31m", "é", long.as_str()] {
+            assert!(!is_peer(text), "{text:?}");
         }
-        Class::Unexpected if matches!(error, Error::Unexpected { status: 408 | 499 | 504, .. }) => {
-            Outcome::Silent
-        }
-        Class::Unexpected | Class::Cut | Class::BadAnswer | Class::Token | Class::NotSent => Outcome::Other,
-        Class::NotFound | Class::Denied => Outcome::TurnedAway,
-        Class::RateLimited
-        | Class::TooLarge
-        | Class::InvalidSession
-        | Class::Unfit
-        | Class::InvalidKey
-        | Class::BadRequest => Outcome::Answered,
     }
 }

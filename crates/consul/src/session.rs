@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Error, Indexed, Operation, Read};
+use super::{Client, Error, Indexed, Kind, Operation, Read};
 
 /// What happens to the keys that a session has locked when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unfit`] if the node or a check is missing or critical, [`Error::BadRequest`] for a TTL outside of Consul's limits. If
+    /// [`Kind::Unfit`] if the node or a check is missing or critical, [`Kind::BadRequest`] for a TTL outside of Consul's limits. If
     /// the outcome is unknown, a session may exist; without renewals its TTL ends it.
     pub async fn session_create(&self, spec: &SessionSpec) -> Result<String, Error> {
         let create = Create {
@@ -131,16 +131,16 @@ impl Client {
             service_checks: spec.service_checks.iter().map(|id| ServiceCheck { id }).collect(),
         };
         let request = Request::put(Operation::SessionCreate, "session/create", &spec.name);
-        let body = serde_json::to_vec(&create).map_err(|error| Error::BadRequest {
-            tried: self.tried(Operation::SessionCreate, &spec.name),
-            said: error.to_string(),
+        let body = serde_json::to_vec(&create).map_err(|error| {
+            let tried = self.tried(Operation::SessionCreate, &spec.name);
+            Error::new(tried, Kind::BadRequest, error.to_string())
         })?;
         let sent = Instant::now();
         let created: Created = self.send(request.body(body)).await?.json()?;
         if !is_id(&created.id) {
             // The ID is written to logs, files and the environment of commands.
             let tried = self.tried(Operation::SessionCreate, &spec.name);
-            return Err(Error::BadAnswer { tried, why: "its ID is not a session ID".into() });
+            return Err(Error::new(tried, Kind::BadAnswer, "its ID is not a session ID"));
         }
         self.leased(&created.id, sent, Some(spec.ttl));
         Ok(created.id)
@@ -151,7 +151,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if Consul answers that the session does not exist. No other error means that.
+    /// [`Kind::NotFound`] if Consul answers that the session does not exist. No other error means that.
     pub async fn session_renew(&self, id: &str) -> Result<Session, Error> {
         let path = self.session_path(Operation::SessionRenew, "renew", id)?;
         let request = Request::put(Operation::SessionRenew, path, id);
@@ -159,10 +159,8 @@ impl Client {
         let sessions: Vec<Session> = self.send(request).await?.json()?;
         let renewed =
             sessions.into_iter().find(|session| session.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
-                Error::BadAnswer {
-                    tried: self.tried(Operation::SessionRenew, id),
-                    why: "it does not list the session".into(),
-                }
+                let tried = self.tried(Operation::SessionRenew, id);
+                Error::new(tried, Kind::BadAnswer, "it does not list the session")
             })?;
         self.leased(id, sent, humantime::parse_duration(&renewed.ttl).ok());
         Ok(renewed)
@@ -229,8 +227,8 @@ impl Client {
 
     fn session_path(&self, operation: Operation, verb: &str, id: &str) -> Result<String, Error> {
         if !is_id(id) {
-            let said = "a session id consists of hexadecimal digits and dashes".into();
-            return Err(Error::BadRequest { tried: self.tried(operation, &shown(id)), said });
+            let said = "a session id consists of hexadecimal digits and dashes";
+            return Err(Error::new(self.tried(operation, &shown(id)), Kind::BadRequest, said));
         }
         Ok(format!("session/{verb}/{id}"))
     }

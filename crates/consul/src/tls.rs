@@ -60,7 +60,7 @@ pub enum TlsError {
 }
 
 /// The name for the URL, so that TLS requests and checks it: `server_name` if it is a DNS name. An IP address in the URL would be the
-/// one to connect to, so [`NamedVerifier`] checks that instead.
+/// one to connect to, so [`Verifier`] checks that instead.
 pub(super) fn name_in_url(tls: &Tls, address: &Address) -> Option<String> {
     let name = tls.server_name.as_ref().filter(|_| address.is_https())?;
     matches!(ServerName::try_from(name.as_str()), Ok(ServerName::DnsName(_))).then(|| name.clone())
@@ -78,15 +78,16 @@ pub(super) fn config(tls: &Tls, used: bool) -> Result<ClientConfig, TlsError> {
     }
     let named_by_address = named_by_address(tls)?;
     let builder = if tls.insecure_skip_verify {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(NoVerifier(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, named: None }))
     } else {
-        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(tls)?), provider)
+        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(tls)?), Arc::clone(&provider))
             .build()
             .map_err(|error| TlsError::Setup(error.to_string()))?;
-        match &named_by_address {
-            Some(name) => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(NamedVerifier { inner, name: name.clone() })),
+        match named_by_address.clone() {
+            Some(name) => {
+                let named = Some((name, inner));
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, named }))
+            }
             None => builder.with_webpki_verifier(inner),
         }
     };
@@ -193,14 +194,15 @@ fn unusable(what: &'static str, path: &Path, why: &str) -> TlsError {
     TlsError::Unusable { what, path: path.to_path_buf(), why: why.to_owned() }
 }
 
-/// Checks the certificate for `name` instead of the URL's host.
+/// Checks the server's certificate for another name than the URL's host, or not at all. The server must have the certificate's key.
 #[derive(Debug)]
-struct NamedVerifier {
-    inner: Arc<WebPkiServerVerifier>,
-    name: ServerName<'static>,
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    /// The name, and the verifier of the rest. `None`: any certificate is accepted.
+    named: Option<(ServerName<'static>, Arc<WebPkiServerVerifier>)>,
 }
 
-impl ServerCertVerifier for NamedVerifier {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -209,7 +211,12 @@ impl ServerCertVerifier for NamedVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.inner.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+        match &self.named {
+            Some((name, inner)) => {
+                inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now)
+            }
+            None => Ok(ServerCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(
@@ -218,7 +225,7 @@ impl ServerCertVerifier for NamedVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, certificate, signed)
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -227,49 +234,10 @@ impl ServerCertVerifier for NamedVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, certificate, signed)
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// Accepts any certificate whose key the server has.
-#[derive(Debug)]
-struct NoVerifier(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for NoVerifier {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -203,9 +203,7 @@ impl Token {
     /// The source of a refused token and what to do, for an error.
     pub(super) fn advice(&self) -> String {
         match self {
-            Self::Anonymous => {
-                "no token was sent: set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN".into()
-            }
+            Self::Anonymous => "no token was sent".into(),
             Self::Fixed(_) => {
                 "the token that was given lacks this right, is mistyped, or has been deleted".into()
             }

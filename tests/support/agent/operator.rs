@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use slotkeeper_consul::{
-    Behavior, Class, Client, Error, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved,
+    Behavior, Client, Error, Kind, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved,
 };
 use tokio::runtime::Runtime;
 
@@ -39,7 +39,7 @@ impl Operator {
         let mut answer = None;
         wait_for("an answer of Consul's leader", || {
             let said = self.runtime.block_on(request());
-            let elects = |error: &Error| matches!(error.class(), Class::NoLeader | Class::Unexpected);
+            let elects = |error: &Error| matches!(error.kind, Kind::NoLeader | Kind::Unexpected(_));
             answer = Some(said).filter(|said| !said.as_ref().is_err_and(elects));
             answer.is_some()
         });

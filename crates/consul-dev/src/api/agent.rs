@@ -1,4 +1,4 @@
-//! `/v1/status`, `/v1/agent/self` and logins: what clients ask before they begin.
+//! `/v1/status`, `/v1/agent/self` and logins.
 
 use axum::extract::State;
 use hyper::{Method, StatusCode};
@@ -8,13 +8,13 @@ use super::App;
 use super::answer::{Answer, Refusal, json, only};
 use super::params::{DATACENTER, Params};
 
-/// `/v1/status/leader`: itself, always.
+/// `/v1/status/leader`: always this server.
 pub(crate) async fn leader(State(app): State<App>, params: Params, method: Method) -> Answer {
     only(&method, &[Method::GET])?;
     json(&params, &app.addr.to_string())
 }
 
-/// `/v1/status/peers`: itself alone.
+/// `/v1/status/peers`: only this server.
 pub(crate) async fn peers(State(app): State<App>, params: Params, method: Method) -> Answer {
     only(&method, &[Method::GET])?;
     json(&params, &[app.addr.to_string()])
@@ -26,7 +26,7 @@ pub(crate) async fn no_acl(method: Method) -> Answer {
     Err(Refusal::Status(StatusCode::UNAUTHORIZED, "ACL support disabled".into()))
 }
 
-/// `/v1/agent/self`: as much as `consul lock` and scripts look at.
+/// `/v1/agent/self`: the fields that `consul lock` and scripts read.
 pub(crate) async fn this(State(app): State<App>, params: Params, method: Method) -> Answer {
     only(&method, &[Method::GET])?;
     let version = concat!("slotkeeper development server ", env!("CARGO_PKG_VERSION"));

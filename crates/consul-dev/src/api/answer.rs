@@ -24,7 +24,7 @@ const INDEX: HeaderName = HeaderName::from_static("x-consul-index");
 const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-consul-knownleader");
 const LAST_CONTACT: HeaderName = HeaderName::from_static("x-consul-lastcontact");
 
-/// What a handler gives: an answer, or why there is none.
+/// The result of a handler: an answer, or a refusal.
 pub(crate) type Answer = Result<Response, Refusal>;
 
 /// Why a request is refused.
@@ -32,9 +32,9 @@ pub(crate) type Answer = Result<Response, Refusal>;
 pub(crate) enum Refusal {
     /// A status and a text.
     Status(StatusCode, String),
-    /// The method does not exist here; these do.
+    /// The method is not allowed. Contains those that are.
     Method(Method, &'static [Method]),
-    /// Only the methods were asked for.
+    /// The answer to `OPTIONS`: the allowed methods.
     Methods(&'static [Method]),
     /// The body is too large to be read; the rest of it is not.
     TooLarge(String),
@@ -87,7 +87,7 @@ pub(crate) fn only(method: &Method, allowed: &'static [Method]) -> Result<(), Re
     }
 }
 
-/// A JSON answer; indented where `?pretty` asks for it.
+/// A JSON answer; indented with `?pretty`.
 pub(crate) fn json(params: &Params, value: &impl Serialize) -> Answer {
     json_with(StatusCode::OK, JSON, params, value)
 }

@@ -25,12 +25,12 @@ impl<'a> Fields<'a> {
         Self { object, path }
     }
 
-    /// A field that is there and not null.
+    /// A field that is present and not null.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.get_or_null(name).filter(|value| !value.is_null())
     }
 
-    /// A field that is there, be it null.
+    /// A field that is present. It may be null.
     pub(crate) fn get_or_null(&self, name: &str) -> Option<&'a Value> {
         self.object.iter().rev().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
@@ -38,6 +38,11 @@ impl<'a> Fields<'a> {
     pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>, String> {
         let Some(value) = self.get(name) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| self.wrong(value, name, "string"))
+    }
+
+    /// The text of a field, empty without one.
+    pub(crate) fn text_or_empty(&self, name: &str) -> Result<String, String> {
+        Ok(self.text(name)?.unwrap_or_default().to_owned())
     }
 
     pub(crate) fn number(&self, name: &str) -> Result<u64, String> {
@@ -73,7 +78,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What Go calls a value's type.
+/// Go's name for the type of a value.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

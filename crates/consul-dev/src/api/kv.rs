@@ -37,7 +37,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Without its value, as transactions show what they wrote.
+    /// The entry without its value, as transactions show a write.
     pub(crate) fn bare(entry: &Entry) -> Self {
         let Entry { key, flags, lock_index, session, create_index, modify_index, .. } = entry.clone();
         Self { lock_index, key, flags, value: None, session, create_index, modify_index }
@@ -97,7 +97,7 @@ async fn answer(
     put(&app, asked, key, value, &params)
 }
 
-/// What kind of write is asked for.
+/// The kind of a write.
 enum Asked {
     Set,
     Cas(u64),

@@ -32,7 +32,7 @@ mod restricted;
 mod session;
 mod txn;
 
-/// What every handler has.
+/// The state that all handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(crate) shared: Arc<Shared>,
@@ -42,7 +42,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Over an empty store.
+    /// The state with an empty store.
     pub(crate) fn new(options: Options, addr: SocketAddr) -> Self {
         let rules = Rules { min_ttl: options.min_ttl, expiry_factor: options.expiry_factor };
         let store = Store::new(options.node.clone(), rules);
@@ -96,7 +96,7 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Where there is nothing.
+/// The answer for an unknown path.
 async fn nothing(State(app): State<App>, request: Request) -> Response {
     let text = app.dialect().no_endpoint(request.uri().path());
     Refusal::Status(StatusCode::NOT_FOUND, text.to_owned()).into_response()
@@ -115,7 +115,7 @@ async fn common(State(app): State<App>, request: Request, next: Next) -> Respons
     answer
 }
 
-/// An answer that is later than the write time-out is lost, and its connection with it. What was asked for is done.
+/// An answer later than the write time-out is lost with its connection. The request was executed.
 async fn in_time(State(app): State<App>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let answer = next.run(request).await;

@@ -16,7 +16,7 @@ use crate::Dialect;
 use crate::duration;
 use crate::shared::Wait;
 
-/// The only datacenter there is.
+/// The name of the only datacenter.
 pub(crate) const DATACENTER: &str = "dc1";
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(300);
@@ -32,12 +32,12 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    /// What the parameter is set to; empty where it stands without a value.
+    /// The value of the parameter; empty for a parameter without a value.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The token, where there is one.
+    /// The token, if the request has one.
     pub(crate) fn token(&self) -> Option<&str> {
         self.get("token").or(self.token.as_deref())
     }
@@ -46,12 +46,12 @@ impl Params {
         self.get(name).is_some()
     }
 
-    /// A number, as Go's `strconv.ParseUint` takes it and refuses it.
+    /// A number, by the rules of Go's `strconv.ParseUint`.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         self.get(name).map(uint).transpose().map_err(Refusal::failed)
     }
 
-    /// What this server is not: another datacenter, or Enterprise.
+    /// Refuses parameters for another datacenter or for Consul Enterprise.
     pub(crate) fn here(&self, dialect: Dialect) -> Result<(), Refusal> {
         if self.get("dc").is_some_and(|dc| !dc.is_empty() && dc != DATACENTER) {
             return Err(Refusal::failed("No path to datacenter"));
@@ -104,7 +104,7 @@ fn uint(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("strconv.ParseUint: parsing {text:?}: {fault}"))
 }
 
-/// Bytes that the body is announced to have; none for a chunked one.
+/// The Content-Length; `None` for a chunked body.
 pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

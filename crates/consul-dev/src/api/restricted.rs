@@ -1,4 +1,4 @@
-//! What the one restricted token may not do.
+//! The rights of the restricted token.
 
 use hyper::StatusCode;
 
@@ -8,16 +8,16 @@ use super::params::Params;
 use crate::options::Restricted;
 use crate::store::txn::Op;
 
-/// What a request may see and do.
+/// The rights of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rights<'a> {
     app: &'a App,
-    /// Set where something is kept from it.
+    /// `None`: all rights.
     restricted: Option<&'a Restricted>,
 }
 
 impl App {
-    /// What a request with this token may do.
+    /// The rights of a request with this token.
     pub(super) fn rights(&self, params: &Params) -> Rights<'_> {
         let restricted = self.options.restricted.as_ref();
         Rights { app: self, restricted: restricted.filter(|one| params.token() == Some(&one.token)) }
@@ -25,32 +25,32 @@ impl App {
 }
 
 impl Rights<'_> {
-    /// Whether it may see a key.
+    /// Whether the request may read a key.
     pub(super) fn sees_key(&self, key: &str) -> bool {
         self.hidden_keys().all(|hidden| !key.starts_with(hidden))
     }
 
-    /// Whether it may see sessions, and make them.
+    /// Whether the request may read and create sessions.
     pub(super) fn sees_sessions(&self) -> bool {
         self.restricted.is_none_or(|one| !one.hides_sessions)
     }
 
-    /// Refuses to read a key that is hidden.
+    /// Refuses the read of a hidden key.
     pub(super) fn read_key(&self, key: &str) -> Result<(), Refusal> {
         if self.sees_key(key) { Ok(()) } else { Err(self.denied("key:read", key)) }
     }
 
-    /// Refuses to write a key that is hidden.
+    /// Refuses the write of a hidden key.
     pub(super) fn write_key(&self, key: &str) -> Result<(), Refusal> {
         if self.sees_key(key) { Ok(()) } else { Err(self.denied("key:write", key)) }
     }
 
-    /// Refuses to write below a prefix where anything there is hidden.
+    /// Refuses a write below a prefix if a key there is hidden.
     pub(super) fn write_below(&self, prefix: &str) -> Result<(), Refusal> {
         if self.sees_below(prefix) { Ok(()) } else { Err(self.denied("key:write", prefix)) }
     }
 
-    /// Refuses to write sessions where they are hidden.
+    /// Refuses the write of a session if sessions are hidden.
     pub(super) fn write_sessions(&self) -> Result<(), Refusal> {
         if self.sees_sessions() { Ok(()) } else { Err(self.denied("session:write", &self.app.options.node)) }
     }

@@ -1,4 +1,4 @@
-//! `/v1/session`: create, renew, destroy, and what there is.
+//! `/v1/session`: create, renew, destroy and read sessions.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub(crate) async fn create(
     body: Body,
 ) -> Answer {
     only(&method, &[Method::PUT])?;
-    // A body of unannounced length is not looked at, and the session gets the defaults.
+    // A body without a Content-Length is ignored, so the session has the defaults.
     let body = match params::announced(&headers) {
         Some(1..) => {
             let bound = ("kv_max_value_size", Options::MAX_VALUE);
@@ -103,7 +103,7 @@ pub(crate) async fn list(State(app): State<App>, params: Params, method: Method)
     node_list(&app, &params, |_| true).await
 }
 
-/// `/v1/session/<verb>/` without what the verb is about.
+/// `/v1/session/<verb>/` without an ID or a node.
 pub(crate) async fn without_id(verb: Verb, method: Method) -> Answer {
     only(&method, verb.methods())?;
     Err(Refusal::bad(match verb {
@@ -129,7 +129,7 @@ pub(crate) async fn with_id(
     }
 }
 
-/// What is done with one session, or with those of one node.
+/// An operation on one session, or on those of one node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Renew,
@@ -198,7 +198,7 @@ async fn node_list(app: &App, params: &Params, shows: impl Fn(&Session) -> bool)
     shown(app, params, read.index, read.found.iter().filter(|session| shows(session)))
 }
 
-/// The sessions of a read, as far as the token may see them.
+/// The sessions of a read that the token may see.
 fn shown<'a>(
     app: &App,
     params: &Params,
@@ -218,7 +218,7 @@ fn parse_id(app: &App, id: &str) -> Result<Option<SessionId>, Refusal> {
     parsed.map_err(|fault| Refusal::failed(format!("failed session lookup: index error: {fault}")))
 }
 
-/// What the body of a creation asks for, over the real agent's defaults.
+/// The body of a creation, with Consul's defaults for missing fields.
 fn request(dialect: Dialect, body: &[u8]) -> Result<Request, String> {
     let value = first(body)?;
     let empty = serde_json::Map::new();
@@ -231,26 +231,21 @@ fn request(dialect: Dialect, body: &[u8]) -> Result<Request, String> {
         }
     };
     let fields = Fields::new(object, dialect.session_body());
-    let owned = |name| fields.text(name).map(|text| text.unwrap_or_default().to_owned());
-    let behavior = match fields.text("Behavior")? {
-        Some(behavior) => behavior.to_owned(),
-        None => "release".to_owned(),
-    };
+    let behavior = fields.text("Behavior")?.unwrap_or("release").to_owned();
     let (node_checks, checks) = checks(&fields)?;
     Ok(Request {
-        name: owned("Name")?,
+        name: fields.text_or_empty("Name")?,
         node: fields.text("Node")?.map(str::to_owned),
         lock_delay: lock_delay(&fields)?,
         behavior,
-        ttl: owned("TTL")?,
+        ttl: fields.text_or_empty("TTL")?,
         node_checks,
         service_checks: service_checks(&fields)?,
         checks,
     })
 }
 
-/// The two ways to name a node's checks. An empty `Checks` wins over whatever `NodeChecks` says; its default goes
-/// unmentioned.
+/// The two fields for the checks of a node. An empty `Checks` overrides `NodeChecks`. A `Checks` with the default is not shown.
 fn checks(fields: &Fields<'_>) -> Result<(Option<Vec<String>>, Vec<String>), String> {
     let default = || vec![SERF_HEALTH.to_owned()];
     let given = |name| match fields.get_or_null(name) {
@@ -275,13 +270,15 @@ fn service_checks(fields: &Fields<'_>) -> Result<Option<Vec<ServiceCheck>>, Stri
         let object =
             value.as_object().ok_or_else(|| fields.wrong(value, "ServiceChecks", "structs.ServiceCheck"))?;
         let check = Fields::new(object, "ServiceCheck.ServiceChecks");
-        let owned = |name| check.text(name).map(|text| text.unwrap_or_default().to_owned());
-        checks.push(ServiceCheck { id: owned("ID")?, namespace: owned("Namespace")? });
+        checks.push(ServiceCheck {
+            id: check.text_or_empty("ID")?,
+            namespace: check.text_or_empty("Namespace")?,
+        });
     }
     Ok(Some(checks))
 }
 
-/// A text in Go's notation or a number: of seconds where it is below 1000, else of nanoseconds.
+/// A text in Go's notation, or a number: below 1000 of seconds, else of nanoseconds.
 fn lock_delay(fields: &Fields<'_>) -> Result<i64, String> {
     match fields.get("LockDelay") {
         None => Ok(LOCK_DELAY),
@@ -295,7 +292,7 @@ fn lock_delay(fields: &Fields<'_>) -> Result<i64, String> {
     }
 }
 
-/// Go's conversion of a float to an integer, which cuts the fraction off.
+/// Go's conversion of a float to an integer, which drops the fraction.
 #[allow(clippy::cast_possible_truncation, reason = "`as` saturates, and that is what is wanted")]
 fn whole(number: f64) -> i64 {
     number as i64

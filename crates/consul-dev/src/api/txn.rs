@@ -1,4 +1,4 @@
-//! `/v1/txn`: a list of operations, applied together or not at all.
+//! `/v1/txn`: a list of operations, all of which are applied, or none.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -77,7 +77,7 @@ pub(crate) async fn txn(
     }
 }
 
-/// What was done. What is read and may not be seen is left out.
+/// The answer to a committed transaction, without the keys that the token may not read.
 fn answer(app: &App, params: &Params, mut found: Vec<Found>, reads: bool) -> Answer {
     let (all, rights) = (found.len(), app.rights(params));
     found.retain(|found| rights.sees_key(&found.entry.key));
@@ -90,7 +90,7 @@ fn answer(app: &App, params: &Params, mut found: Vec<Found>, reads: bool) -> Ans
     Ok(if reads { with_leader(true, answer) } else { answer })
 }
 
-/// Why nothing was done. `at_once`: before any operation was looked at.
+/// The answer to a transaction that was not applied. `at_once`: no operation was checked yet.
 fn refusal(dialect: Dialect, params: &Params, faults: Vec<Fault>, at_once: bool, reads: bool) -> Answer {
     let read = reads.then(|| dialect.read_meta(at_once, false));
     let known = read.as_ref().map(|read| read.known_leader);
@@ -118,7 +118,7 @@ fn parse(app: &App, body: &[u8]) -> Result<Vec<Op>, Refusal> {
         let text = format!("Transaction contains too many operations ({} > {max})", items.len());
         return Err(Refusal::Status(StatusCode::PAYLOAD_TOO_LARGE, text));
     }
-    // An operation that is not about a key is none: services and nodes are beyond this server.
+    // Operations on services and nodes are ignored: this server has none.
     let kv = |item: &Value| {
         let fields = Fields::new(item.as_object()?, "TxnOp");
         fields.get("KV")?.as_object().map(|object| op(app.dialect(), &Fields::new(object, "KVTxnOp.KV")))
@@ -135,8 +135,8 @@ fn parse(app: &App, body: &[u8]) -> Result<Vec<Op>, Refusal> {
 }
 
 fn op(dialect: Dialect, fields: &Fields<'_>) -> Result<Op, String> {
-    let owned = |name| fields.text(name).map(|text| text.unwrap_or_default().to_owned());
-    let (verb, key, session) = (owned("Verb")?, owned("Key")?, owned("Session")?);
+    let [verb, key, session] = ["Verb", "Key", "Session"].map(|name| fields.text_or_empty(name));
+    let (verb, key, session) = (verb?, key?, session?);
     let (flags, index) = (fields.number("Flags")?, fields.number("Index")?);
     let value = match fields.text("Value")? {
         Some(text) => STANDARD.decode(text).map(Bytes::from).map_err(|error| illegal(&error))?,
@@ -160,7 +160,7 @@ fn op(dialect: Dialect, fields: &Fields<'_>) -> Result<Op, String> {
     })
 }
 
-/// Go reports the offset of the first byte that is not base64.
+/// Go's message: it has the offset of the first byte that is not base64.
 fn illegal(error: &base64::DecodeError) -> String {
     match error {
         base64::DecodeError::InvalidByte(at, _)

@@ -1,6 +1,6 @@
-//! The key/value table: entries, the tombstones of deleted ones, and what each verb does to them.
+//! The key/value table: entries, tombstones of deleted keys, and the effect of each verb.
 //!
-//! Every change goes through three small mutations that can be taken back, which is what makes transactions atomic.
+//! All changes are made of three mutations that can be undone, so that transactions are atomic.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,13 +15,13 @@ use slotkeeper_semaphore::Moment;
 /// How long a deleted key is remembered, as in Consul's `tombstone_ttl`.
 const TOMBSTONE_TTL: Duration = Duration::from_secs(15 * 60);
 
-/// A key as it stands.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: String,
     pub value: Bytes,
     pub flags: u64,
-    /// How often the key was locked since a plain write last forgot it.
+    /// The number of locks since the last plain write, which resets it.
     pub lock_index: u64,
     /// The session that holds the key.
     pub session: Option<String>,
@@ -30,7 +30,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether writing `self` over `old` would change nothing that a reader sees.
+    /// Whether a write of `self` over `old` changes nothing that a reader sees.
     fn repeats(&self, old: &Self) -> bool {
         self.value == old.value
             && self.flags == old.flags
@@ -39,7 +39,7 @@ impl Entry {
     }
 }
 
-/// What a client wants written.
+/// The write of a client.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub key: String,
@@ -47,14 +47,14 @@ pub struct Write {
     pub flags: u64,
 }
 
-/// A deleted key's memory: a list below whose prefix it stood has changed at `index`.
+/// A deleted key: the lists that contained it changed at `index`.
 #[derive(Clone, Copy, Debug)]
 struct Tombstone {
     index: u64,
     reaped: Moment,
 }
 
-/// How to take one mutation back.
+/// The undo of one mutation.
 #[derive(Clone, Debug)]
 enum Undo {
     Entry(String, Option<Arc<Entry>>),
@@ -74,7 +74,7 @@ pub struct At {
 pub struct Keys {
     entries: BTreeMap<String, Arc<Entry>>,
     tombstones: BTreeMap<String, Tombstone>,
-    /// Not after the first tombstone is due; kept because looking through them all costs each request too much.
+    /// At the latest when the first tombstone is due. Without it each request would read all tombstones.
     next_reap: Option<Moment>,
     index: u64,
     journal: Option<Vec<Undo>>,
@@ -94,13 +94,13 @@ impl Keys {
         below(&self.entries, prefix).map(|(_, entry)| entry)
     }
 
-    /// The index at which exactly this key last changed, also by being deleted; 0 where it is not remembered.
+    /// The index of the last change of this key, also of its deletion; 0 if none is known.
     pub fn index_of(&self, key: &str) -> u64 {
         let living = self.get(key).map_or(0, |entry| entry.modify_index);
         living.max(self.tombstones.get(key).map_or(0, |stone| stone.index))
     }
 
-    /// The index at which anything below `prefix` last changed; 0 where nothing is remembered.
+    /// The index of the last change below `prefix`; 0 if none is known.
     pub fn index_below(&self, prefix: &str) -> u64 {
         if prefix.is_empty() {
             return self.index;
@@ -110,19 +110,19 @@ impl Keys {
         living.max(dead).unwrap_or(0)
     }
 
-    /// A plain write. It keeps the holder and forgets the lock count, as the real server does.
+    /// A plain write. It keeps the holder and resets the number of locks, as in Consul.
     pub fn set(&mut self, write: Write, at: At) -> Arc<Entry> {
         let holder = self.get(&write.key).and_then(|old| old.session.clone());
         self.put(write, 0, holder, at)
     }
 
-    /// A write only where the key stands at `expected`, 0 meaning that it does not exist.
+    /// A write that requires the index `expected`; 0: the key does not exist.
     pub fn cas(&mut self, write: Write, expected: u64, at: At) -> Option<Arc<Entry>> {
         let current = self.get(&write.key).map_or(0, |entry| entry.modify_index);
         (current == expected).then(|| self.set(write, at))
     }
 
-    /// A write that makes `session` the holder; nothing where another one is.
+    /// A write that makes `session` the holder. Nothing changes if there is another holder.
     pub fn lock(&mut self, write: Write, session: &str, at: At) -> Option<Arc<Entry>> {
         let lock_index = match self.get(&write.key) {
             None => 1,
@@ -135,7 +135,7 @@ impl Keys {
         Some(self.put(write, lock_index, Some(session.to_owned()), at))
     }
 
-    /// A write that ends the hold of `session`; nothing where it does not hold the key.
+    /// A write that releases the key. Nothing changes if `session` is not the holder.
     pub fn unlock(&mut self, write: Write, session: &str, at: At) -> Option<Arc<Entry>> {
         let old = self.get(&write.key).filter(|old| old.session.as_deref() == Some(session))?;
         let lock_index = old.lock_index;
@@ -149,7 +149,7 @@ impl Keys {
         }
     }
 
-    /// Deletes where the key stands at `expected` or is gone already; says whether it is gone now.
+    /// Deletes the key if its index is `expected`. Returns whether the key does not exist now.
     pub fn delete_cas(&mut self, key: &str, expected: u64, at: At) -> bool {
         let gone = self.get(key).is_none_or(|entry| entry.modify_index == expected);
         if gone {
@@ -163,7 +163,7 @@ impl Keys {
         for key in &keys {
             self.place(key, None);
         }
-        // One tombstone stands for the whole tree; none is needed for the root, whose index is the table's.
+        // The whole tree has one tombstone. The root needs none, since its index is that of the table.
         if !keys.is_empty() {
             if prefix.is_empty() { self.advance(at.index) } else { self.bury(prefix, at) }
         }
@@ -174,18 +174,18 @@ impl Keys {
         self.entries.values().filter(|entry| holder(entry).as_ref() == Some(session)).cloned().collect()
     }
 
-    /// Ends a hold and leaves everything else as it is.
+    /// Releases the key and changes nothing else.
     pub fn release(&mut self, entry: &Entry, at: At) {
         let Entry { key, value, flags, .. } = entry.clone();
         self.put(Write { key, value, flags }, entry.lock_index, None, at);
     }
 
-    /// When [`Keys::reap`] may next find something.
+    /// The earliest time at which [`Keys::reap`] removes a tombstone.
     pub fn next_reap(&self) -> Option<Moment> {
         self.next_reap
     }
 
-    /// Forgets old tombstones. Indexes of prefixes can go down by this, as they do on the real server.
+    /// Removes old tombstones. The index of a prefix may decrease, as in Consul.
     pub fn reap(&mut self, at: At) {
         let before = self.tombstones.len();
         self.tombstones.retain(|_, stone| stone.reaped > at.now);
@@ -195,17 +195,17 @@ impl Keys {
         }
     }
 
-    /// From here on changes can be taken back.
+    /// Begins a transaction: the changes that follow can be undone.
     pub fn begin(&mut self) {
         self.journal = Some(vec![Undo::Index(self.index)]);
     }
 
-    /// The changes since [`Keys::begin`] stand.
+    /// Keeps the changes since [`Keys::begin`].
     pub fn commit(&mut self) {
         self.journal = None;
     }
 
-    /// Takes every change since [`Keys::begin`] back.
+    /// Undoes the changes since [`Keys::begin`].
     pub fn roll_back(&mut self) {
         for undo in self.journal.take().into_iter().flatten().rev() {
             match undo {
@@ -245,7 +245,7 @@ impl Keys {
         self.advance(at.index);
     }
 
-    /// The table's index needs no undo of its own: the journal's first note has it.
+    /// The index of the table needs no undo of its own: the first entry of the journal contains it.
     fn advance(&mut self, index: u64) {
         self.index = index;
     }

@@ -17,16 +17,16 @@ use kv::{At, Entry, Keys, Write};
 use session::{Behavior, Request, Rules, Session, SessionError, SessionId, Sessions};
 use txn::LockError;
 
-/// Consul's log begins with an entry of its own, so nothing that a client wrote has the index 1.
+/// The first entry of Consul's log is its own, so no write of a client has the index 1.
 const FIRST_INDEX: u64 = 1;
 
-/// What a read found, and what a blocking one waits on.
+/// The result of a read, and the mark that a blocking read waits on.
 #[derive(Debug)]
 pub struct Read<T> {
     /// The index of the answer, for the client's next blocking query.
     pub index: u64,
-    /// Changes exactly when what was asked for does. The index of a key or session that is missing is its whole table's,
-    /// which moves with its neighbours.
+    /// Changes exactly when the result does. The index of a missing key or session is that of its whole table, which other
+    /// writes change too.
     pub stamp: u64,
     pub found: T,
 }
@@ -37,7 +37,7 @@ pub struct Store {
     index: u64,
     keys: Keys,
     sessions: Sessions,
-    /// Keys that cannot be locked before a moment.
+    /// The keys in lock-delay, and when it ends.
     delays: HashMap<String, Moment>,
 }
 
@@ -57,7 +57,7 @@ impl Store {
         self.index
     }
 
-    /// Does what is due: ends sessions whose time is up, lifts lock-delays, forgets old tombstones.
+    /// Does what is due: ends expired sessions and lock-delays, and removes old tombstones.
     pub fn tick(&mut self, now: Moment) {
         for id in self.sessions.expired(now) {
             self.destroy_session(&id, now);
@@ -69,7 +69,7 @@ impl Store {
         }
     }
 
-    /// When [`Store::tick`] next has something to do that a reader would see.
+    /// When [`Store::tick`] next makes a change that a reader sees.
     pub fn next_deadline(&self) -> Option<Moment> {
         self.sessions.next_expiry().into_iter().chain(self.keys.next_reap()).min()
     }
@@ -83,7 +83,7 @@ impl Store {
     pub fn list(&self, prefix: &str) -> Read<Vec<Arc<Entry>>> {
         let below = self.keys.index_below(prefix);
         let index = if below == 0 { self.keys.index() } else { below };
-        // A list of nothing is woken by any write: the real server knows of no change below the prefix either.
+        // Any write wakes the read of an empty list: Consul has no index for a prefix without keys.
         Read { index, stamp: index, found: self.keys.list(prefix).cloned().collect() }
     }
 
@@ -97,7 +97,7 @@ impl Store {
         self.keys.cas(write, expected, at).is_some()
     }
 
-    /// Says whether `session` holds the key now. False means another holder or a lock-delay, and does not say which.
+    /// Locks the key. Returns whether `session` holds it now; false for another holder and for a lock-delay.
     pub fn lock(&mut self, write: Write, session: &str, now: Moment) -> Result<bool, LockError> {
         if self.lock_is_delayed(&write.key, now) {
             return Ok(false);
@@ -107,7 +107,7 @@ impl Store {
         Ok(self.keys.lock(write, session, at).is_some())
     }
 
-    /// Says whether `session` held the key.
+    /// Releases the key. Returns whether `session` held it.
     pub fn unlock(&mut self, write: Write, session: &str, now: Moment) -> Result<bool, LockError> {
         if session.is_empty() {
             return Err(LockError::NoSession);
@@ -137,7 +137,7 @@ impl Store {
         Read { index: self.sessions.index(), stamp, found }
     }
 
-    /// What a read of a session finds whose id cannot be one.
+    /// The result of a read of a session whose ID is invalid.
     pub fn no_session(&self) -> Read<Option<Arc<Session>>> {
         Read { index: self.sessions.index(), stamp: 0, found: None }
     }
@@ -147,7 +147,7 @@ impl Store {
         Read { index, stamp: index, found: self.sessions.list().cloned().collect() }
     }
 
-    /// Creates a session under an id that the caller drew.
+    /// Creates a session. The caller chooses its ID.
     pub fn create_session(&mut self, id: Uuid, asked: Request, now: Moment) -> Result<(), SessionError> {
         let at = self.next(now);
         self.sessions.create(id, asked, at.index, now)
@@ -157,8 +157,7 @@ impl Store {
         self.sessions.renew(id, now)
     }
 
-    /// Ends a session, and with it the hold of its keys; that they are not locked again at once is the lock-delay's
-    /// work. Ending one that does not exist is no error.
+    /// Ends a session and releases its keys, whose lock-delay begins. The end of a missing session is no error.
     pub fn destroy_session(&mut self, id: &SessionId, now: Moment) {
         let at = self.next(now);
         let Some(session) = self.sessions.remove(id, at.index) else { return };
@@ -190,7 +189,7 @@ impl Store {
         }
     }
 
-    /// Every write takes an index, also one that changes nothing.
+    /// Each write takes an index, also a write without a change.
     fn next(&mut self, now: Moment) -> At {
         self.index += 1;
         At { index: self.index, now }

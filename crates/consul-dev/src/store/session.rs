@@ -9,19 +9,19 @@ use uuid::Uuid;
 use crate::duration;
 use slotkeeper_semaphore::Moment;
 
-/// Consul's longest TTL.
+/// Consul's maximum TTL.
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
-/// Consul's longest lock-delay; a longer one is stored as asked and applied as this.
+/// Consul's maximum lock-delay. A longer one is stored unchanged and applied as this.
 const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
-/// The one check that a node has here, as on a real agent.
+/// The node's only check, as on a Consul agent.
 pub const SERF_HEALTH: &str = "serfHealth";
 
-/// What becomes of a session's keys when it ends.
+/// The effect of a session's end on its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
-    /// The keys stay, without a holder.
+    /// The keys are released.
     Release,
-    /// They go.
+    /// The keys are deleted.
     Delete,
 }
 
@@ -41,16 +41,16 @@ pub struct ServiceCheck {
     pub namespace: String,
 }
 
-/// What a client asked for, not yet looked at.
+/// The request of a client, not checked yet.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub name: String,
-    /// None: the server's own node.
+    /// `None`: the server's own node.
     pub node: Option<String>,
-    /// Nanoseconds; the real server takes and echoes negative ones too.
+    /// Nanoseconds. Consul accepts and returns negative ones too.
     pub lock_delay: i64,
     pub behavior: String,
-    /// Go's notation; empty for a session that does not expire.
+    /// In Go's notation; empty for a session that does not expire.
     pub ttl: String,
     pub node_checks: Option<Vec<String>>,
     pub service_checks: Option<Vec<ServiceCheck>>,
@@ -58,7 +58,7 @@ pub struct Request {
     pub checks: Vec<String>,
 }
 
-/// A session as it stands.
+/// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     pub id: String,
@@ -74,7 +74,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// How long keys that this session held cannot be locked after its end.
+    /// How long after the session's end its keys cannot be locked.
     pub fn lock_delay(&self) -> Duration {
         Duration::from_nanos(u64::try_from(self.lock_delay).unwrap_or(0)).min(MAX_LOCK_DELAY)
     }
@@ -95,7 +95,7 @@ pub enum SessionError {
     TtlRange { nanos: i64, min: String },
 }
 
-/// Why a text cannot be a session's id. The texts are those of Consul's database.
+/// Why a text is not a session ID. The texts are those of Consul's database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnId {
     #[error("UUID must be 36 characters")]
@@ -108,12 +108,12 @@ pub enum NotAnId {
     Digit { digit: char },
 }
 
-/// An id as sessions are looked up and ordered by: its digits, without hyphens and case.
+/// A normalized session ID, for lookup and order: its digits, without hyphens, in one case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// What the real server accepts as an id, which is a little more than a UUID.
+    /// The IDs that Consul accepts: UUIDs and some similar texts.
     pub fn parse(text: &str) -> Result<Self, NotAnId> {
         if text.len() != 36 {
             return Err(NotAnId::Length);
@@ -139,10 +139,10 @@ impl From<Uuid> for SessionId {
     }
 }
 
-/// How TTLs are read.
+/// The settings of TTLs.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The shortest TTL that is accepted.
+    /// The minimum TTL.
     pub min_ttl: Duration,
     /// A session ends this many TTLs after its last renewal.
     pub expiry_factor: u32,
@@ -217,7 +217,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Starts a session's time anew. No index changes by it.
+    /// Renews a session. No index changes.
     pub fn renew(&mut self, id: &SessionId, now: Moment) -> Option<Arc<Session>> {
         let factor = self.rules.expiry_factor;
         let living = self.living.get_mut(id)?;
@@ -231,7 +231,7 @@ impl Sessions {
         Some(removed.session)
     }
 
-    /// The sessions whose time is up.
+    /// The sessions that have expired.
     pub fn expired(&self, now: Moment) -> Vec<SessionId> {
         let over = |living: &Living| living.expires.is_some_and(|expires| expires <= now);
         self.living.iter().filter(|(_, living)| over(living)).map(|(id, _)| id.clone()).collect()

@@ -22,14 +22,14 @@ pub enum Op {
     CheckSession(String, String),
     CheckIndex(String, u64),
     CheckNotExists(String),
-    /// What is refused before any operation is looked at.
+    /// Refused before any operation is checked.
     Refused(OpError),
-    /// What is refused in its turn.
+    /// Refused when the operation is applied.
     Fails(OpError),
 }
 
 impl Op {
-    /// Whether a transaction with this operation is a write, and so goes through the log of a real server.
+    /// Whether a transaction with this operation is a write, which takes an entry of Consul's log.
     pub fn writes(&self) -> bool {
         match self {
             Self::Set(_)
@@ -49,7 +49,7 @@ impl Op {
         }
     }
 
-    /// What the operation writes, where that has a value.
+    /// The write of the operation, if it has a value.
     pub fn written(&self) -> Option<&Write> {
         match self {
             Self::Set(write) | Self::Cas(write, _) | Self::Lock(write, _) | Self::Unlock(write, _) => {
@@ -68,7 +68,7 @@ impl Op {
         }
     }
 
-    /// Whether the operation has no key where it needs one. Only the whole store may be deleted by an empty one.
+    /// Whether the operation lacks its key. Only a deletion may have an empty key: that of the whole store.
     fn lacks_key(&self) -> bool {
         match self {
             Self::Set(write) | Self::Cas(write, _) | Self::Lock(write, _) | Self::Unlock(write, _) => {
@@ -86,7 +86,7 @@ impl Op {
     }
 }
 
-/// Why an operation, and with it its transaction, does not apply. The texts are Consul's.
+/// Why an operation, and so its transaction, is not applied. The texts are Consul's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpError {
     #[error("Must provide key")]
@@ -121,7 +121,7 @@ pub enum OpError {
     Session(#[from] LockError),
 }
 
-/// Why a lock cannot even be asked for. The texts are Consul's.
+/// Why the request for a lock is invalid. The texts are Consul's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     #[error("missing session")]
@@ -133,7 +133,7 @@ pub enum LockError {
 }
 
 impl OpError {
-    /// Whether it is found out before any operation is looked at.
+    /// Whether it is detected before any operation is checked.
     pub fn is_found_at_once(&self) -> bool {
         match self {
             Self::NoKey | Self::UnknownOperation(_) | Self::LockDelay(_) => true,
@@ -153,15 +153,15 @@ impl OpError {
     }
 }
 
-/// What an operation found or wrote.
+/// The result of an operation: the entry that it read or wrote.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub entry: Arc<Entry>,
-    /// Whether the answer shows the value: it does for reads alone.
+    /// Whether the answer shows the value. Only that of a read does.
     pub with_value: bool,
 }
 
-/// What refused a transaction: positions of operations, and why.
+/// Why a transaction is refused: the positions of the operations, and the reasons.
 pub type Faults = Vec<(usize, OpError)>;
 
 impl Store {
@@ -192,7 +192,7 @@ impl Store {
         }
     }
 
-    /// What the leader refuses before anything applies.
+    /// The faults that the leader detects before it applies any operation.
     fn refuses(&self, op: &Op, now: Moment) -> Option<OpError> {
         if op.lacks_key() {
             return Some(OpError::NoKey);

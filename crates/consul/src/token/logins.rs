@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::file::TokenFile;
 use super::pace::Pace;
 use super::{Ready, Refusal, Secret, TokenError, TokenSource};
-use crate::{Client, DEFAULT_TIMEOUT, Error, Login, Operation};
+use crate::{Client, DEFAULT_TIMEOUT, Error, Kind, Login, Operation};
 
 /// The share of its lifetime after which a token is replaced, and the random addition to it, which spreads the logins of agents.
 const LIFE: (f64, f64) = (0.7, 0.15);
@@ -178,7 +178,7 @@ impl Logins {
         };
         let late = |operation, target: &str| {
             let tried = client.tried(operation, target);
-            move |_| Error::Timeout { tried, after: within }
+            move |_| Error::new(tried, Kind::Timeout(within), "")
         };
         let others = async {
             let until = Instant::now() + within;
@@ -248,7 +248,7 @@ impl Logins {
 
     fn over(&self, client: &Client) -> Error {
         let tried = client.tried(Operation::Login, &self.method.name);
-        Error::BadRequest { tried, said: "this client has logged out for good".into() }
+        Error::new(tried, Kind::BadRequest, "this client has logged out for good")
     }
 
     /// Boxed, since a login is itself a request. `refused`: how Consul refused the previous token.
@@ -316,7 +316,7 @@ impl Logins {
 
     async fn ask_once(self: Arc<Self>, client: Client) -> Result<Held, Error> {
         let AuthMethod { name, meta, .. } = &self.method;
-        let nothing_sent = |source| Error::Token { tried: client.tried(Operation::Login, name), source };
+        let nothing_sent = |error| Error::without_token(client.tried(Operation::Login, name), error);
         let sent = Instant::now();
         let bearer = self.bearer.reread(sent).await.map_err(nothing_sent)?.secret.clone();
         let Login { accessor, secret, lifetime } = client.anonymous().login(name, &bearer, meta).await?;
@@ -362,6 +362,6 @@ async fn log_out(client: &Client, token: &Ready) -> Result<(), Error> {
     let source = TokenSource::Value(token.secret.clone());
     let own = client
         .with_token(&source)
-        .map_err(|source| Error::Token { tried: client.tried(Operation::Logout, ""), source })?;
+        .map_err(|error| Error::without_token(client.tried(Operation::Logout, ""), error))?;
     own.logout().await
 }
