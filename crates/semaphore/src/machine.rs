@@ -20,6 +20,7 @@ use super::view::View;
 use super::{Moment, SessionId};
 
 mod answers;
+mod committed;
 mod context;
 mod decide;
 mod evicted;
@@ -527,9 +528,15 @@ impl Machine {
         });
     }
 
-    fn read_lock(&mut self, key: String, after: u64, consistent: bool, cx: &mut Context<'_>) {
+    /// Reads what a plan has to know. `lock` is the coordinating key, `after` the latest index that is known.
+    fn read(&mut self, refresh: Refresh, lock: String, after: u64, cx: &mut Context<'_>) {
+        let consistent = match refresh {
+            Refresh::Prefix => return self.list(cx),
+            Refresh::LockKey => false,
+            Refresh::LockKeyConsistent => true,
+        };
         self.in_flight = InFlight::ReadingLock { after, consistent };
-        cx.out.push_back(Command::ReadLock { name: self.name.clone(), key, consistent });
+        cx.out.push_back(Command::ReadLock { name: self.name.clone(), key: lock, consistent });
     }
 
     /// Whether it stands in line and relies on others: on whoever watches over all, or else on the one ahead.

@@ -20,12 +20,7 @@ impl Machine {
         let due = self.timers.is_due(Timer::Read, cx.now);
         let view = match (self.refresh, self.view.as_ref()) {
             (Some(refresh @ (Refresh::LockKey | Refresh::LockKeyConsistent)), Some(view)) => {
-                return self.read_lock(
-                    view.lock_key(),
-                    view.latest(),
-                    refresh == Refresh::LockKeyConsistent,
-                    cx,
-                );
+                return self.read(refresh, view.lock_key(), view.latest(), cx);
             }
             (None, Some(_)) if !due => self.view.take(),
             // Only a listing tells that nothing is hidden any more.
@@ -56,9 +51,8 @@ impl Machine {
                 self.apply_plan(&view, session, plan, cx);
             }
             Intent::Leave(reason) => match plan::leave(&view, input, cx.now) {
-                Plan { refresh: Some(Refresh::Prefix), .. } => self.list(cx),
                 Plan { refresh: Some(refresh), .. } => {
-                    self.read_lock(view.lock_key(), view.latest(), refresh == Refresh::LockKeyConsistent, cx);
+                    self.read(refresh, view.lock_key(), view.latest(), cx);
                 }
                 Plan { write: Some(write), .. } => self.commit(write, cx),
                 Plan { write: None, .. } if self.proved => self.gone(reason, cx),
@@ -112,11 +106,11 @@ impl Machine {
         }
     }
 
-    /// Goes by a plan to hold.
+    /// Executes a plan to hold: settles a loss, then the outcome, then what the plan reads or writes.
     fn apply_plan(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
         self.timers.set(Timer::Recheck, plan.recheck);
-        if let Some(owner) = plan.inquire.filter(|owner| self.lock_delay.needs_delay_of(owner)) {
-            cx.out.push_back(Command::ReadLockDelay { name: self.name.clone(), session: owner });
+        if let Some(owner) = plan.inquire.as_ref().filter(|owner| self.lock_delay.needs_delay_of(owner)) {
+            cx.out.push_back(Command::ReadLockDelay { name: self.name.clone(), session: owner.clone() });
         }
         if self.last_role.0 != plan.role {
             self.last_role = (plan.role, cx.now);
@@ -126,86 +120,76 @@ impl Machine {
         if let PlanOutcome::Evicted(by) = plan.outcome {
             return self.handle_eviction(by, view, session, cx);
         }
-        let held = self.holds();
-        if cx.ending && !held && plan.outcome != PlanOutcome::Holding {
+        if cx.ending && !self.holds() && plan.outcome != PlanOutcome::Holding {
             return self.start_leaving(LeaveReason::Released);
         }
-        let contender_stands = view.contender(session).is_some();
-        self.session_lives &= !contender_stands;
-        if held && plan.outcome != PlanOutcome::Holding {
-            // With the contender gone, that the session has ended is the likely cause.
-            if !self.proved || !contender_stands && !self.session_lives {
+        let contender_exists = view.contender(session).is_some();
+        self.session_lives &= !contender_exists;
+        if self.holds() && plan.outcome != PlanOutcome::Holding {
+            // The likely cause of a missing contender key is that the session has ended.
+            if !self.proved || !contender_exists && !self.session_lives {
                 return self.verify(view, session, cx);
             }
-            let in_record =
-                view.record().is_some_and(|record| record.slots_of(session) == self.settings.slots);
-            let reason =
-                if in_record && !contender_stands { LossReason::ContenderGone } else { LossReason::Evicted };
-            self.lose(reason, cx);
+            self.conclude_loss(view, session, cx);
             if self.intent() != Intent::Hold {
                 return;
             }
         }
         match plan.outcome {
-            // A waiter renews less often than a holder: what begins by an old lease would end early in an outage.
-            PlanOutcome::Holding if !held && !cx.lease_is_fresh() => {
-                self.set_finding(Finding::SlotsUnproved);
-                self.finds_room(cx.now);
-                return self.watch(plan.watch, cx);
-            }
-            // The token of what an earlier process was given is not known: it is that of `.lock` as it is by now, or another
-            // process of the same session might have told a higher one.
-            PlanOutcome::Holding if !held && cx.resumed && self.needs_token(cx) => {
-                return self.read_keys(view, session, cx);
-            }
-            PlanOutcome::Holding if cx.together.is_some() && !held => {
-                self.set_finding(Finding::Slots);
-                return self.watch(plan.watch, cx);
-            }
-            PlanOutcome::Holding => self.hold(view, session, cx),
-            PlanOutcome::NotHolding { room: true } => self.finds_room(cx.now),
-            // Whether there is room is not known before that is read.
+            PlanOutcome::Holding if !self.holds() => self.acquire(view, session, plan, cx),
             PlanOutcome::NotHolding { room: false } if self.settings.try_once() && plan.refresh.is_none() => {
-                return self.time_out(cx);
+                // Whether there is room is known only after the refresh.
+                self.time_out(cx);
             }
-            PlanOutcome::NotHolding { room: false } => {
-                if let Some(acquiring) = self.state.acquiring_mut() {
-                    acquiring.room_since = None;
-                }
-            }
-            // Seen to above.
-            PlanOutcome::Evicted(_) => return,
             PlanOutcome::Blocked(why) => {
                 self.report_blocked(why, plan.watch, cx);
-                match plan.refresh.filter(|_| self.intent() == Intent::Hold) {
-                    Some(Refresh::Prefix) => return self.list(cx),
-                    Some(refresh) => {
-                        return self.read_lock(
-                            view.lock_key(),
-                            view.latest(),
-                            refresh == Refresh::LockKeyConsistent,
-                            cx,
-                        );
+                if self.intent() == Intent::Hold {
+                    if let Some(refresh) = plan.refresh {
+                        self.read(refresh, view.lock_key(), view.latest(), cx);
+                    } else if let Some(write) = plan.write {
+                        self.commit(write, cx);
                     }
-                    None => {}
                 }
-                if let Some(write) = plan.write.filter(|_| self.intent() == Intent::Hold) {
-                    self.commit(write, cx);
-                }
-                return;
             }
+            PlanOutcome::NotHolding { room } => {
+                self.note_room(room, cx.now);
+                self.execute(view, session, plan, cx);
+            }
+            PlanOutcome::Holding | PlanOutcome::Evicted(_) => self.execute(view, session, plan, cx),
         }
-        match plan.refresh {
-            Some(refresh @ (Refresh::LockKey | Refresh::LockKeyConsistent)) => {
-                return self.read_lock(
-                    view.lock_key(),
-                    view.latest(),
-                    refresh == Refresh::LockKeyConsistent,
-                    cx,
-                );
-            }
-            Some(Refresh::Prefix) => return self.list(cx),
-            None => {}
+    }
+
+    /// A consistent read shows that the slots are no longer held.
+    fn conclude_loss(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        let in_record = view.record().is_some_and(|record| record.slots_of(session) == self.settings.slots);
+        let contender_gone = in_record && view.contender(session).is_none();
+        self.lose(if contender_gone { LossReason::ContenderGone } else { LossReason::Evicted }, cx);
+    }
+
+    /// The view shows slots that the machine does not report as held yet.
+    fn acquire(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
+        if !cx.lease_is_fresh() {
+            // A waiter renews less often than a holder: a hold that begins under an old lease would end early in an outage.
+            self.set_finding(Finding::SlotsUnproved);
+            self.note_room(true, cx.now);
+            self.watch(plan.watch, cx);
+        } else if cx.resumed && self.needs_token(cx) {
+            // The token of an earlier process's grant is unknown. Read `.lock` for it: another process of the same session
+            // may have reported a higher token than the known index.
+            self.read_keys(view, session, cx);
+        } else if cx.together.is_some() {
+            self.set_finding(Finding::Slots);
+            self.watch(plan.watch, cx);
+        } else {
+            self.hold(view, session, cx);
+            self.execute(view, session, plan, cx);
+        }
+    }
+
+    /// Reads or writes what a plan asks for. Without either, the machine waits for the plan's watches.
+    fn execute(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
+        if let Some(refresh) = plan.refresh {
+            return self.read(refresh, view.lock_key(), view.latest(), cx);
         }
         if plan.write.is_none() && self.failures.is_of_writes() {
             self.write_succeeded(cx);
@@ -223,12 +207,12 @@ impl Machine {
                 self.follows_up = false;
             }
         }
-        // One that has found free slots and leaves others their time does not wait for a slot yet.
-        let patient = self.timers.is_set(Timer::Yield);
-        let told = |acquiring: &Acquiring| {
-            acquiring.cause == WaitCause::Queue || patient && acquiring.room_since.is_some()
+        // A newcomer that has found free slots and yields to others does not wait for a slot yet.
+        let yields = self.timers.is_set(Timer::Yield);
+        let is_reported = |acquiring: &Acquiring| {
+            acquiring.cause == WaitCause::Queue || yields && acquiring.room_since.is_some()
         };
-        if self.state.acquiring().is_some_and(|acquiring| !told(acquiring)) {
+        if self.state.acquiring().is_some_and(|acquiring| !is_reported(acquiring)) {
             self.report_waiting(view, session, cx);
         }
         self.watch(plan.watch, cx);
@@ -261,7 +245,7 @@ impl Machine {
             self.in_flight = InFlight::CheckingSession;
             self.refresh = Some(Refresh::Prefix);
         } else {
-            self.read_lock(view.lock_key(), view.latest(), true, cx);
+            self.read(Refresh::LockKeyConsistent, view.lock_key(), view.latest(), cx);
         }
     }
 
@@ -399,9 +383,13 @@ impl Machine {
         }
     }
 
-    fn finds_room(&mut self, now: Moment) {
-        if let Some(acquiring) = self.state.acquiring_mut() {
+    /// Notes since when there has been room for the slots.
+    fn note_room(&mut self, room: bool, now: Moment) {
+        let Some(acquiring) = self.state.acquiring_mut() else { return };
+        if room {
             acquiring.finds_room(now);
+        } else {
+            acquiring.room_since = None;
         }
     }
 }

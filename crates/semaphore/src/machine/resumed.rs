@@ -3,7 +3,7 @@
 use super::{Context, InFlight, Machine};
 use crate::command::{Command, Failure, FailureKind, Part};
 use crate::plan;
-use crate::plan::Write;
+use crate::plan::{Refresh, Write};
 use crate::timing::contest;
 use crate::view::View;
 use crate::{Moment, SessionId};
@@ -64,7 +64,7 @@ impl Machine {
             return self.claim != Claim::Ours;
         };
         if view.was_granted(session) {
-            self.read_lock(view.lock_key(), view.latest(), true, cx);
+            self.read(Refresh::LockKeyConsistent, view.lock_key(), view.latest(), cx);
             return true;
         }
         let again = match self.claim {

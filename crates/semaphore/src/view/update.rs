@@ -90,76 +90,53 @@ impl View {
         });
         let complete = proved && self.is_complete();
         for op in ops {
-            match op {
-                Op::Lock { key, value, flags, session } => {
-                    let known = self.contender(session).filter(|known| known.modify_index > 0);
-                    let known = known.map(|known| known.create_index);
-                    let create_index =
-                        known.or(self.single().map(|single| single.create_index)).unwrap_or(index);
-                    self.see(Pair {
-                        key: key.clone(),
-                        value: value.clone(),
-                        flags: *flags,
-                        session: Some(session.clone()),
-                        times_locked: self.times_locked_by(session),
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Unlock { key, value, flags, .. } => {
-                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
-                    let times_locked = self.single().map_or(0, |single| single.times_locked);
-                    let create_index = self.single().map_or(0, |single| single.create_index);
-                    let session = None;
-                    self.see(Pair {
-                        key,
-                        value,
-                        flags,
-                        session,
-                        times_locked,
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Cas { key, value, flags, .. } => {
-                    let owner = self.owner(key).map(|one| (one.session.clone(), one.create_index));
-                    let (session, create_index) = owner.map_or((None, index), |(id, at)| (Some(id), at));
-                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
-                    let times_locked = 0;
-                    self.see(Pair {
-                        key,
-                        value,
-                        flags,
-                        session,
-                        times_locked,
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } if *key == lock => {
-                    self.see_lock(None, index);
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } if *key == self.offered_key() => {
-                    self.offered = (Offers::new(), 0);
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } => {
-                    if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
-                        self.forget(&session);
-                    }
-                    self.leftovers.retain(|leftover| leftover.key != *key);
-                    self.occupied.retain(|occupied| occupied.key != *key);
-                }
-                Op::List { .. }
-                | Op::CheckIndex { .. }
-                | Op::CheckNotExists { .. }
-                | Op::CheckSession { .. } => {}
-            }
+            self.apply_op(op, index);
         }
         if proved {
             self.lock_stood = self.lock_stood.max(index);
         }
         if complete && self.lock_index() <= index {
             self.known = self.known.max(Some(index));
+        }
+    }
+
+    fn apply_op(&mut self, op: &Op, index: u64) {
+        match op {
+            Op::Lock { key, value, flags, session } => {
+                let known = self.contender(session).filter(|known| known.modify_index > 0);
+                let known = known.map(|known| known.create_index);
+                let create_index = known.or(self.single().map(|single| single.create_index)).unwrap_or(index);
+                let times_locked = self.times_locked_by(session);
+                let session = Some(session.clone());
+                self.see(Pair { session, times_locked, create_index, ..written(key, value, *flags, index) });
+            }
+            Op::Unlock { key, value, flags, .. } => {
+                let lock = self.single().map(|single| (single.times_locked, single.create_index));
+                let (times_locked, create_index) = lock.unwrap_or_default();
+                self.see(Pair { times_locked, create_index, ..written(key, value, *flags, index) });
+            }
+            Op::Cas { key, value, flags, .. } => {
+                let owner = self.owner(key).map(|one| (one.session.clone(), one.create_index));
+                let (session, create_index) = owner.map_or((None, index), |(id, at)| (Some(id), at));
+                self.see(Pair { session, create_index, ..written(key, value, *flags, index) });
+            }
+            Op::Delete { key } | Op::DeleteCas { key, .. } => self.see_deleted(key, index),
+            Op::List { .. } | Op::CheckIndex { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => {
+            }
+        }
+    }
+
+    fn see_deleted(&mut self, key: &str, index: u64) {
+        if key == self.lock_key() {
+            self.see_lock(None, index);
+        } else if key == self.offered_key() {
+            self.offered = (Offers::new(), 0);
+        } else {
+            if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
+                self.forget(&session);
+            }
+            self.leftovers.retain(|leftover| leftover.key != *key);
+            self.occupied.retain(|occupied| occupied.key != *key);
         }
     }
 
@@ -303,5 +280,18 @@ impl View {
 
     pub(super) fn sort(&mut self) {
         self.contenders.sort_by_key(|contender| contender.create_index);
+    }
+}
+
+/// A key after a write at `index` that created it, without an owner.
+fn written(key: &str, value: &[u8], flags: u64, index: u64) -> Pair {
+    Pair {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        flags,
+        session: None,
+        times_locked: 0,
+        create_index: index,
+        modify_index: index,
     }
 }
