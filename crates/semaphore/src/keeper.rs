@@ -28,7 +28,7 @@ pub struct Keeper {
     ttl: Duration,
     watch_grace: Option<Duration>,
     who: Identity,
-    /// What tells this process from others that resume its session.
+    /// Tells this process from others that resume its session.
     nonce: String,
     /// The nonces of the processes that had its session before, and have gone or are to go.
     past: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Keeper {
     group: AcquireGroup,
     /// The prefixes under which slots are held.
     held: Vec<String>,
-    /// Those on whose slots a workload runs: nothing of them is given back.
+    /// Semaphores whose slots a workload uses: these are not released.
     occupied: BTreeSet<Name>,
     /// Taken out of the configuration, and to be forgotten once gone.
     removed: Vec<Name>,
@@ -107,9 +107,9 @@ impl Keeper {
         keeper
     }
 
-    /// Begins to ask for a slot of one more semaphore. A name that is there already is left as it is.
+    /// Begins to acquire one more semaphore. A name that is there already is left as it is.
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
-        // The session may have stood in that line before, and be named there still.
+        // The session may have been in that queue before, and be named there still.
         let last_role = self.session.id().is_some();
         self.machines.add(name, |name| {
             let machine = Machine::new(name, settings, None, now);
@@ -137,8 +137,8 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// A workload runs on the slots of these from here on, or on none. It can lose a slot, but until it has ended nothing
-    /// of it is given back: whoever were let in then would run beside it. What is lost meanwhile is not asked for again.
+    /// Sets the semaphores whose slots a workload uses. A slot can be lost meanwhile, but none is released before the workload has
+    /// ended: the next holder would run beside it. A lost slot is not acquired again.
     pub fn set_occupied(&mut self, names: BTreeSet<Name>, now: Moment) {
         self.occupied = names;
         self.settle(now);
@@ -285,7 +285,7 @@ impl Keeper {
         self.machines.iter()
     }
 
-    /// One semaphore.
+    /// The machine of one semaphore.
     pub fn machine(&self, name: &str) -> Option<&Machine> {
         self.machines.get(name)
     }
@@ -295,7 +295,7 @@ impl Keeper {
         self.session.id()
     }
 
-    /// Who it says it is, for people.
+    /// The identity in its contender keys.
     pub fn who(&self) -> &Identity {
         &self.who
     }
@@ -327,7 +327,7 @@ impl Keeper {
         self.session.unanswered().marks()
     }
 
-    /// Goes on looking for such sessions of another keeper, which has looked once and has ended.
+    /// Takes over the search for such sessions from another keeper, which has searched once and has ended.
     pub fn take_over_unanswered(&mut self, ended: &mut Self, now: Moment) {
         self.session.take_over(&mut ended.session, now);
         self.settle(now);
@@ -343,7 +343,7 @@ impl Keeper {
         self.session.lease()
     }
 
-    /// When the renewals that are under way were sent, the first one first. For tests.
+    /// When the renewals that are under way were sent, in order. For tests.
     #[doc(hidden)]
     pub fn renewals(&self) -> Vec<Moment> {
         self.session.renewals()
@@ -356,7 +356,7 @@ impl Keeper {
         self.rng = fastrand::Rng::with_seed(0);
     }
 
-    /// Tells each of a transaction's semaphores how its own part ended.
+    /// Passes each semaphore of a transaction its part of the answer.
     fn committed(&mut self, names: &[Name], answer: &Result<Commit, Failure>, now: Moment) {
         let mut before = 0;
         for name in names {
@@ -418,7 +418,7 @@ impl Keeper {
         }
     }
 
-    /// Where a semaphore is asked for again whose prefix is only looked at, what is found there is its own.
+    /// A semaphore that is added again takes over what its clearing machine finds.
     fn leave_to_others(&mut self) {
         let looks = self.machines.iter().filter(|one| one.looks_again());
         let prefix_of = |one: &Machine| one.settings().prefix.clone();
@@ -459,7 +459,7 @@ impl Keeper {
             }
             !gone
         });
-        // Who drains needs no new session, whatever became of the old one.
+        // A drain needs no new session.
         if self.draining
             && (self.session.is_none() || self.machines.iter().all(Machine::is_gone) && !self.is_contested())
         {

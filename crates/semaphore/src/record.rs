@@ -77,7 +77,7 @@ pub enum NotASemaphore {
         /// `Limit` or `Holders`.
         field: &'static str,
     },
-    /// A needed field stands there twice in different spellings.
+    /// A needed field occurs twice in different spellings.
     #[error("it has the field {field} twice, in different spellings")]
     Twice {
         /// `Limit` or `Holders`.
@@ -163,14 +163,14 @@ impl Object {
         }
     }
 
-    /// Leaves the values out that are decoded besides: hundreds of holders need not stand in memory twice.
+    /// Drops the values that are decoded besides, so that hundreds of holders are not in memory twice.
     fn without_own_values(mut self) -> Self {
         let own = self.0.iter_mut().filter(|(name, _)| is_own(name));
         own.for_each(|(_, value)| *value = String::new());
         self
     }
 
-    /// Sets the field, or leaves it out.
+    /// Sets the field, or removes it.
     fn hint(&mut self, name: &str, value: Option<Value>) {
         match value {
             Some(value) => self.set(name, value.to_string()),
@@ -194,7 +194,7 @@ impl<'de> Deserialize<'de> for Object {
                 while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
                     let value = value.get().to_owned();
                     match places.get(&name).and_then(|place: &usize| fields.get_mut(*place)) {
-                        // Where a name stands twice the last value counts, at the first place.
+                        // Of a duplicate name the last value counts, at the first position.
                         Some((_, known)) => *known = value,
                         None => {
                             places.insert(name.clone(), fields.len());
@@ -224,7 +224,7 @@ impl Record {
     /// Stands among those next for clients whom nobody else can let in: no session has this id.
     pub const OTHERS: &'static str = "";
 
-    /// The first of those next whom anybody can let in.
+    /// The first waiter of the handoff list that a write of another client can grant.
     pub fn first_handoff(&self) -> Option<&SessionId> {
         self.next.iter().find(|session| session.as_str() != Self::OTHERS)
     }
@@ -235,12 +235,12 @@ impl Record {
         self.touched = !self.touched;
     }
 
-    /// Whether the two say the same, whoever wrote them.
+    /// Whether the two records say the same, apart from marks of their writers.
     pub fn agrees(&self, other: &Self) -> bool {
         *self == Self { ours: self.ours, ..other.clone() }
     }
 
-    /// A record that nobody has written yet.
+    /// A record that is not stored yet.
     pub fn new(form: Form, limit: u32) -> Self {
         let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
         let (holders, next) = (Vec::new(), Vec::new());
@@ -311,7 +311,7 @@ impl Record {
         value
     }
 
-    /// Bytes that it is written in without its hints, or a few more.
+    /// An upper bound of the encoded size without the hints.
     pub(super) fn bytes(&self) -> usize {
         const LIMIT: usize = "4294967295".len();
         let holders: usize = self.holders.iter().map(|id| size::holder(self.form, id.as_str().len())).sum();
@@ -337,7 +337,7 @@ impl Record {
         count(self.holders.iter().filter(|holder| *holder == session).count())
     }
 
-    /// Slots taken by anybody.
+    /// Slots taken by all holders.
     pub fn taken(&self) -> u32 {
         count(self.holders.len())
     }
@@ -355,7 +355,7 @@ fn count(n: usize) -> u32 {
 fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), NotASemaphore> {
     let bad = || NotASemaphore::BadHolders { found: excerpt(value) };
     match &serde_json::from_str(value).map_err(|_| bad())? {
-        // Which form an empty record has is told by the flags alone.
+        // Only the flags tell the form of an empty record.
         Value::Null if flags == SEMAPHORE_FLAGS => Ok((Form::Map, Vec::new())),
         Value::Null => Ok((Form::List, Vec::new())),
         Value::Array(items) => {
@@ -370,13 +370,13 @@ fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), Not
     }
 }
 
-/// A hint that is not as it should be is none.
+/// An invalid hint counts as none.
 fn decode_next(value: &Value) -> Vec<SessionId> {
     let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
     ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
 }
 
-/// The beginning of a foreign text, with nothing in it that a terminal would obey.
+/// The beginning of a foreign text, made safe to print.
 pub(super) fn excerpt(text: &str) -> String {
     format!("`{}`", printable(text, 60))
 }

@@ -19,7 +19,7 @@ pub enum LimitPolicy {
 /// What to do when a slot is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLost {
-    /// Ask for it again.
+    /// Acquire it again.
     Reacquire,
     /// Do not: the shell drains and exits.
     Exit,
@@ -28,7 +28,7 @@ pub enum OnLost {
 /// What it is that is to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Primitive {
-    /// Slots of a semaphore: `<prefix>/.lock` and the contenders beside it.
+    /// Slots of a semaphore: `<prefix>/.lock` and the contender keys beside it.
     Semaphore,
     /// A single-key lock, by Consul's own acquire and release: what `consul lock -n 1` and the Go API's `Lock` take.
     Lock {
@@ -50,7 +50,7 @@ pub struct Settings {
     pub limit: u32,
     /// Slots that this workload takes, 1 to `limit`.
     pub slots: u32,
-    /// Higher goes first.
+    /// A higher priority is served first.
     pub priority: i32,
     /// How long to wait for the slot; `None` for ever, zero tries once.
     pub wait: Option<Duration>,
@@ -58,7 +58,7 @@ pub struct Settings {
     pub on_lost: OnLost,
     /// What to do where the limits differ.
     pub limit_policy: LimitPolicy,
-    /// How long a dead holder's slot rests before it is given on.
+    /// How long a dead holder's slot rests before it is granted again.
     pub prune_delay: Duration,
     /// How a new record is written.
     pub form: Form,

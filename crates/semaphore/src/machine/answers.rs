@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// One that is not shown all cannot watch over all: whoever comes is not to rely on it.
+    /// A client that may not see all keys cannot be the lookout. No newcomer may rely on it.
     fn resign(&mut self, cx: &mut Context<'_>) {
         let (Some(mut view), Some(session)) = (self.view.take(), cx.session) else { return };
         view.hides_keys();
@@ -114,14 +114,14 @@ impl Machine {
         self.list_later(cx);
     }
 
-    /// A holder goes by what it watches, and lists again in its time: it would see nothing at all otherwise.
+    /// A holder goes by its watches, and lists again later.
     fn list_later(&mut self, cx: &mut Context<'_>) {
         if self.holds() {
             self.timers.set(Timer::Read, cx.now + jittered(half(cx.ttl), 0.3, cx.rng));
         }
     }
 
-    /// Whether it believes that it holds, and has not its slots by `.lock`.
+    /// Whether the machine holds, but `.lock` does not list its slots.
     fn is_removed_from_lock(&self, session: Option<&SessionId>) -> bool {
         let record = self.view.as_ref().and_then(View::record);
         let slots = session.zip(record).map_or(0, |(session, record)| record.slots_of(session));
@@ -243,7 +243,7 @@ impl Machine {
             None => behind && has_lookout,
         };
         let gone = !held && (own.pair.is_none() || missing && (index == known || !has_lookout));
-        // As where the watch of the own contender key tells of it.
+        // The watch of the own contender key leads to the same.
         let own_index = own.pair.as_ref().map_or(0, |pair| pair.modify_index);
         let moved = behind && view.has_foreign() && own_index != view.index_of(&view.contender_key(session));
         view.see_lock(lock.pair, lock.index);
@@ -312,15 +312,15 @@ impl Machine {
         let Some(view) = &mut self.view else { return };
         self.proved = false;
         if let Some(folder) = reading.pair.as_ref().filter(|_| key.ends_with('/')) {
-            // What the names mean depends on who is in `.lock` by now.
+            // What the names mean depends on the present holders.
             view.see_folder(folder);
             self.refresh = self.refresh.or(Some(Refresh::LockKey));
             return self.view_changed(in_time, cx);
         }
         match view.session_of(key) {
             _ if older && reading.pair.is_some() || self.watches.doubts(key) => {
-                // Older than what is known already, or Consul was set back: only a consistent read tells. Nor is a watch
-                // believed whose last change was denied.
+                // The answer is old, or Consul was restored from a backup, or a consistent read has denied the watch's last
+                // change. Only a consistent read tells.
                 self.refresh = Some(Refresh::Prefix);
             }
             None => {
@@ -389,7 +389,7 @@ impl Machine {
         let free = view.record().map_or(missing, |record| record.limit > record.taken());
         let were_open = self.offers.are_open();
         self.offers.see(view, free, self.last_role.0 == Role::Head, now);
-        // The turn of clients of another kind begins when they are known.
+        // The turn of foreign clients begins when they are known.
         let known = self.free_since.filter(|_| were_open || !self.offers.are_open());
         self.free_since = free.then(|| known.unwrap_or(now));
     }

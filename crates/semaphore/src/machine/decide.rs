@@ -23,7 +23,7 @@ impl Machine {
                 return self.read(refresh, view.lock_key(), view.latest(), cx);
             }
             (None, Some(_)) if !due => self.view.take(),
-            // Only a listing tells that nothing is hidden any more.
+            // Only a listing tells that no key is hidden any more.
             (None, Some(_)) if self.own_keys_suffice(cx) => {
                 let Some(view) = self.view.take() else { return };
                 self.read_keys(&view, session, cx);
@@ -64,12 +64,12 @@ impl Machine {
         self.confirmed = false;
         let keeps = cx.occupied || self.withheld().is_some();
         if intent != self.intent() && matches!(self.in_flight, InFlight::None) && !keeps {
-            // The plan ended the asking; what is left of us in Consul goes at once.
+            // The plan ended the acquisition. The remaining keys are removed at once.
             self.decide(session, cx);
         }
     }
 
-    /// Comes: by one write where that is enough, else after everything was listed.
+    /// Enqueues by one write if that is enough, else lists first.
     fn join(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         let wall = cx.wall.text(cx.now);
         match plan::join(&self.settings.prefix, self.plan_input(session, &wall, cx)) {
@@ -78,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// Who plans.
+    /// The input of a plan.
     pub(super) fn plan_input<'a>(
         &'a self,
         session: &'a SessionId,
@@ -228,7 +228,7 @@ impl Machine {
                 return self.timers.set_once(Timer::Read, || rounds::next(cx.who, cx.now));
             }
             Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
-            // Once soon, in case that all whom `.lock` names have died together.
+            // Soon for once, in case all named waiters have died together.
             Role::Behind if self.listed_at.is_none() => cx.ttl * 2,
             Role::Behind if self.relies(cx) => MAX_LIST_INTERVAL.min(cx.ttl * 8),
             Role::Behind => MAX_LIST_INTERVAL,
@@ -262,7 +262,7 @@ impl Machine {
         let contender = view.contender(session);
         let granted = contender.filter(|_| view.was_granted(session)).map(|one| one.modify_index);
         let stored = granted.unwrap_or(view.lock_index());
-        // One that an earlier process of ours held has been ours all along: its token still orders us rightly.
+        // A slot of an earlier process has been held all along: its token still orders the holders rightly.
         let resumed = self.token.take().filter(|token| *token <= stored);
         let entry = view.entry_of(session);
         let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
@@ -278,7 +278,7 @@ impl Machine {
         self.watch_failing_since = None;
         self.state = State::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
         let took = cx.now.since(asked_at);
-        // Whoever was let in by the one that left has seen the release and the grant in one.
+        // A waiter that was granted its slots by a handoff has seen the release and the grant at once.
         let handoff = waited.then(|| cx.now.since(room_since.unwrap_or(cx.now)));
         let (name, session) = (self.name.clone(), session.clone());
         cx.notify(Notice::Acquired {
@@ -298,12 +298,12 @@ impl Machine {
             acquiring.waited = true;
         }
         if self.settings.is_lock() {
-            // Who has it is told as it is seen, and who else waits nobody knows.
+            // The owner is reported when it is seen. Other waiters of a lock are unknown.
             return;
         }
         let (taken, limit) =
             view.record().map_or((0, self.settings.limit), |record| (record.taken(), record.limit));
-        // Of one that is about to come: where it will stand.
+        // A newcomer reports the position that it will have.
         let ahead = view.waiters().into_iter().filter(|one| one.priority() >= self.settings.priority).count();
         let coming = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
         let position = view.position(session).unwrap_or(coming);
@@ -324,7 +324,7 @@ impl Machine {
 
     pub(crate) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
         if self.intent() != Intent::Hold {
-            // It is being given back: that it is gone already ends the same way.
+            // A slot that is being released ends the same way if it is lost.
             return;
         }
         let Some(slot) = self.state.take_slot(cx.now) else { return };
@@ -339,7 +339,7 @@ impl Machine {
         }
     }
 
-    /// Tells of the loss of a slot: its token.
+    /// Reports the loss of a slot. Returns its token.
     pub(super) fn report_lost(&mut self, slot: Slot, reason: LossReason, cx: &mut Context<'_>) -> u64 {
         let Slot { since, session, token, indexes } = slot;
         let (name, held) = (self.name.clone(), cx.now.since(since));
@@ -369,7 +369,7 @@ impl Machine {
         });
     }
 
-    /// Without a session nothing of ours can be in Consul but what is dead already.
+    /// Without a session only dead keys can remain in Consul.
     pub(super) fn without_session(&mut self, cx: &mut Context<'_>) {
         match &mut self.state {
             State::Leaving { reason, .. } => {

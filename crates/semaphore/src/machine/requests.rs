@@ -34,14 +34,14 @@ impl Machine {
         cx.out.push_back(Command::ReadLock { name: self.name.clone(), key: lock, consistent });
     }
 
-    /// Whether it stands in line and relies on others: on whoever watches over all, or else on the one ahead.
+    /// Whether the client is a waiter that relies on the lookout, or without one on the waiter ahead.
     pub(super) fn relies(&self, cx: &Context<'_>) -> bool {
         let follows = self.arrival.is_some() && self.last_role.0 == Role::Behind && cx.together.is_none();
         follows && !self.failures.hides_keys() && self.intent() == Intent::Hold
     }
 
-    /// Whether its own contender, `.lock` and that of whom it relies on tell all that it has to know now. Where nobody watches over
-    /// all, who else stands ahead is looked at too, now and then.
+    /// Whether a read of the own contender key, `.lock` and the contender key that the client relies on is enough. Without a lookout
+    /// the keys are listed from time to time.
     pub(super) fn own_keys_suffice(&self, cx: &Context<'_>) -> bool {
         if self.holds() {
             return !self.failures.hides_keys();
@@ -63,8 +63,8 @@ impl Machine {
         cx.out.push_back(Command::ReadKeys { name: self.name.clone(), keys });
     }
 
-    /// How long to wait after a check-and-set that came too late: the longer the more others may be writing. Those who were let
-    /// in together may well leave together.
+    /// How long to wait after a check-and-set that came too late: longer if more clients may be writing. Holders that were
+    /// granted their slots together may leave together.
     pub(super) fn contention_delay(&mut self, cx: &mut Context<'_>) -> Duration {
         let taken = self.view.as_ref().and_then(View::record).map_or(1, Record::taken);
         let own = self.view.as_ref().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
@@ -76,7 +76,7 @@ impl Machine {
 
     pub(super) fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
         self.timers.clear(Timer::Tidy);
-        // An earlier process's token is that of a slot which is found, not of one that is asked for.
+        // An earlier process's token belongs to a slot that is found, not to one that is acquired.
         self.token = None;
         let ops = write.ops.clone();
         self.in_flight = InFlight::Committing { write, sent: cx.now };

@@ -9,9 +9,8 @@ use crate::offered::{self, MAX_OFFER};
 use crate::record::Record;
 
 impl View {
-    /// Live contenders in line, in the order in which slotkeeper serves: priority, then arrival. One of ours that says
-    /// that it holds and does not was taken out; it is not in line before it has noticed. One that was told to leave is not
-    /// either.
+    /// The waiters, by priority and then arrival. A contender that says `held` without a slot was evicted from `.lock`, and is
+    /// no waiter before it has noticed. Nor is a contender that an operator evicted.
     pub fn waiters(&self) -> Vec<&Contender> {
         let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let holders: BTreeSet<_> = holders.iter().collect();
@@ -22,7 +21,7 @@ impl View {
         waiters
     }
 
-    /// On whom a session in line relies: on whoever watches over all, and where nobody does on the one of ours ahead.
+    /// The client that a waiter relies on: the lookout, or without one the slotkeeper waiter ahead.
     pub fn relies_on(&self, session: &SessionId) -> Option<&SessionId> {
         if let Some(record) = self.record().filter(|record| record.has_lookout) {
             return record.next.last();
@@ -32,14 +31,14 @@ impl View {
         ahead.iter().rfind(|one| one.entry.is_some()).map(|one| &one.session)
     }
 
-    /// A contender's place among its priority. A foreign client leaves `.lock` by one write and deletes its contender by
-    /// another: in between it is no first waiter, and one that stays has come when it left.
+    /// The order of a contender among those of its priority. A foreign client leaves `.lock` by one write and deletes its
+    /// contender key by another. In between it is not the first waiter: its arrival is when it left `.lock`.
     pub fn arrival(&self, one: &Contender) -> u64 {
         let left = self.left.get(&one.session).filter(|_| one.entry.is_none());
         left.map_or(one.create_index, |left| one.create_index.max(*left))
     }
 
-    /// Foreign clients in line.
+    /// Foreign waiters.
     pub fn foreign_waiters(&self) -> impl Iterator<Item = &Contender> {
         let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         // Mostly there is none: then the many that may hold are not looked at.
@@ -48,17 +47,17 @@ impl View {
         self.contenders.iter().filter(move |one| one.entry.is_none() && !holders.contains(&one.session))
     }
 
-    /// Whether a contender of ours had that session, and has gone since everything was listed.
+    /// Whether the session was a slotkeeper contender that has left since the listing.
     pub(crate) fn was_ours(&self, session: &SessionId) -> bool {
         self.gone.contains(session)
     }
 
-    /// Whether a foreign contender has let slots pass for so long that it is passed over.
+    /// Whether a foreign contender has ignored free slots for so long that it is passed over.
     pub fn is_idle(&self, one: &Contender) -> bool {
         one.entry.is_none() && self.was_offered(one) >= MAX_OFFER
     }
 
-    /// For how long a slot that has been free for `free` is left, in all, to the foreign clients in line.
+    /// How long a slot that has been free for `free` is left to the foreign waiters in all.
     pub(crate) fn foreign_turn(&self, free: Duration) -> Duration {
         let turn = |one| offered::next_turn(self.was_offered(one).saturating_sub(free));
         let in_line = self.foreign_waiters().filter(|one| !self.is_idle(one));
@@ -72,7 +71,7 @@ impl View {
         of_it.map(|offer| offer.open).max().unwrap_or_default()
     }
 
-    /// How many wait, as far as is known: those whom `.lock` names at least.
+    /// The number of known waiters, including all that `.lock` names.
     pub fn waiting(&self) -> u32 {
         let waiters = self.waiters();
         let known: BTreeSet<_> = waiters.iter().map(|one| &one.session).chain(self.named()).collect();
@@ -84,8 +83,8 @@ impl View {
         next.iter().filter(|session| session.as_str() != Record::OTHERS)
     }
 
-    /// A session's place in the line, from 1. Of one that has not seen the line: its place among those whom `.lock` names, or
-    /// right behind them, although others may stand between.
+    /// A session's position in the queue, from 1. Before the first listing: its position among the waiters that `.lock` names, or
+    /// right behind them, although there may be others between.
     pub fn position(&self, session: &SessionId) -> Option<u32> {
         if !self.listed {
             let mut named: Vec<_> = self.named().collect();

@@ -13,7 +13,7 @@ use crate::{Op, SessionId};
 const LEFT: usize = 64;
 
 impl View {
-    /// Takes over from the view before it what a listing does not show: who has left `.lock` since.
+    /// Copies from the earlier view what a listing does not show: which sessions have left `.lock`.
     pub fn follow(&mut self, before: &Self) {
         let holders = before.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let (holders, index) = (holders.iter().cloned().collect(), self.lock_index());
@@ -23,7 +23,7 @@ impl View {
         self.left.retain(|session, _| contenders.contains(session));
     }
 
-    /// `before` were in `.lock`, and those who are not any more have left by that index.
+    /// Notes which of the holders `before` have left `.lock` by this index.
     fn note_left(&mut self, before: BTreeSet<SessionId>, index: u64) {
         let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let holders: BTreeSet<_> = holders.iter().cloned().collect();
@@ -35,7 +35,7 @@ impl View {
         }
     }
 
-    /// What foreign contenders were offered, as is to be stored: for others, and for who comes later.
+    /// What foreign contenders were offered, to be stored for other clients.
     pub(crate) fn offers_to_store(&self) -> Offers {
         let mut offers = self.offered.0.clone();
         for (session, offer) in &self.offers {
@@ -52,7 +52,7 @@ impl View {
         offers
     }
 
-    /// Keeps `.lock` and what that session has, and knows of nobody else any more.
+    /// Keeps `.lock` and the keys of that session, and forgets all other participants.
     pub fn forget_others(&mut self, session: &SessionId) {
         self.contenders = self.contender(session).cloned().into_iter().collect();
         self.alive.retain(|one| one == session);
@@ -63,7 +63,7 @@ impl View {
         (self.known, self.listed, self.names) = (None, false, None);
     }
 
-    /// Says that somebody ahead has moved.
+    /// Notes that a waiter ahead has moved.
     pub fn invalidate_order(&mut self) {
         self.ordered = false;
     }
@@ -77,7 +77,7 @@ impl View {
     /// known already of a later time stays.
     pub fn apply(&mut self, ops: &[Op], index: u64) {
         let lock = self.lock_key();
-        // A transaction that names the index of `.lock` proves that nobody else has changed it in between.
+        // A transaction that names the index of `.lock` proves that no other write has changed it in between.
         let proved = ops.iter().any(|op| match op {
             Op::Cas { key, .. } | Op::CheckIndex { key, .. } => *key == lock,
             Op::Lock { .. }
@@ -140,7 +140,7 @@ impl View {
         }
     }
 
-    /// Takes in a read of `.lock` alone, whose answer had that index. What is known of a later time stays.
+    /// Notes a read of `.lock` alone, whose answer had that index. Later knowledge stays.
     pub fn see_lock(&mut self, pair: Option<Pair>, index: u64) {
         match pair {
             Some(pair) => self.see(pair),
@@ -152,8 +152,7 @@ impl View {
         }
     }
 
-    /// Takes the session for the first in line where `.lock` names it so, and forgets whom it knew ahead; whether that
-    /// is so. Where others stand between, it says nothing of how many they are.
+    /// Forgets the waiters ahead of the session if `.lock` names it as the first. Returns whether it does.
     pub fn promote_to_head(&mut self, session: &SessionId) -> bool {
         if self.record().and_then(|record| record.next.first()) != Some(session) {
             return false;
@@ -172,7 +171,7 @@ impl View {
         self.names = Some(names.lines().map(str::to_owned).collect());
     }
 
-    /// Takes in a read of one contender alone, whose answer had that index.
+    /// Notes a read of one contender key alone, whose answer had that index.
     pub fn see_contender(&mut self, session: &SessionId, pair: Option<Pair>, index: u64) {
         match pair.filter(|pair| pair.session.as_ref() == Some(session)) {
             Some(pair) => {
@@ -270,7 +269,7 @@ impl View {
                 }
                 self.alive.insert(session);
             }
-            // Whatever fields anybody adds to `.lock`, it is not swept up.
+            // A `.lock` with unknown fields is never deleted as a leftover.
             None if entry.is_some() && name != LOCK => {
                 self.leftovers.push(Leftover { key: pair.key, index: pair.modify_index });
             }
