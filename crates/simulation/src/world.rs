@@ -336,7 +336,7 @@ impl World {
             }
             Coming::Foreign { place, timer } if self.foreigners[place].timer == timer => self.foreign(place),
             Coming::EarlierClient { place, timer } if self.earlier_clients[place].timer == timer => {
-                self.earlier_client(place)
+                self.earlier_client(place);
             }
             Coming::Foreign { .. } | Coming::EarlierClient { .. } => {}
             Coming::Expire { session } => self.consul.destroy(&session, self.now),
