@@ -85,6 +85,6 @@ pub mod internals {
         pub use crate::watchdog::Watchdog;
     }
     pub mod workload {
-        pub use crate::workload::guard::fence::longest_kill_after;
+        pub use crate::workload::guard::fence::max_kill_after;
     }
 }

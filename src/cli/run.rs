@@ -262,8 +262,8 @@ fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
         ));
     }
     let ttl = config.session.ttl;
-    let longest = fence::longest_kill_after(ttl);
-    (longest < kill_after).then(|| {
+    let max = fence::max_kill_after(ttl);
+    (max < kill_after).then(|| {
         let fix = fence::shortest_ttl(kill_after)
             .map_or(String::new(), |ttl| format!(", or a TTL of at least {}", show(ttl)));
         config::fault(
@@ -273,7 +273,7 @@ fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
                  use at most {}{fix}",
                 show(ttl),
                 show(kill_after),
-                show(longest)
+                show(max)
             ),
         )
     })

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use slotkeeper::internals::workload::longest_kill_after;
+use slotkeeper::internals::workload::max_kill_after;
 
 use crate::BINARY;
 use crate::helm::{Rendered, VERSIONS, chart, helm, render, rendered, repository, to_render, yaml};
@@ -407,14 +407,13 @@ fn the_generated_part_of_the_schema_is_current() {
     assert_current("charts/slotkeeper/values.schema.json", &wanted);
 }
 
-/// The chart's copy of [`longest_kill_after`], which is linear in pieces.
+/// The chart's copy of [`max_kill_after`], which is linear in pieces.
 #[test]
 fn the_generated_table_of_the_time_to_stop_is_current() {
     const HEAD: &str = "\
 # Generated: the maximum time to stop under a TTL, in milliseconds. From each `from` on it is TTL * slope / 30 - less, rounded down.
 ";
-    let longest =
-        |ttl: u64| u64::try_from(longest_kill_after(Duration::from_millis(ttl)).as_millis()).unwrap();
+    let longest = |ttl: u64| u64::try_from(max_kill_after(Duration::from_millis(ttl)).as_millis()).unwrap();
     let mut pieces: Vec<(u64, u64, u64)> = Vec::new();
     // Each term is a number of thirtieths of the TTL, or the same for each TTL. So nothing is rounded at multiples of 30 ms.
     for ttl in (9_990..86_400_000).step_by(30) {

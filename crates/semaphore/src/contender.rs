@@ -11,17 +11,17 @@ const VERSION: u32 = 1;
 /// and would make that transaction too large.
 const MAX_WAITING: usize = 32 * 1024;
 
-/// Where a participant stands.
+/// The state of a participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaiterState {
-    /// In line.
+    /// In the queue.
     Waiting,
     /// In `.lock`.
     Held,
 }
 
-/// Who a participant is, for the people who look at the key.
+/// The identity of a participant, for people who look at the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The pod's name.
@@ -71,16 +71,16 @@ impl Identity {
 /// The decoded value of a slotkeeper contender entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Marks the value as ours, and its version.
+    /// Marks the value as slotkeeper's, with its version.
     slotkeeper: u32,
-    /// Where its owner stands.
+    /// The state of its owner.
     pub state: WaiterState,
     /// Slots its owner takes or wants.
     pub slots: u32,
     /// The numbers of the slots that its owner holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<u32>,
-    /// Higher goes first.
+    /// A higher priority is served first.
     #[serde(default)]
     pub priority: i32,
     /// The prefixes whose slots its owner takes together or not at all, where that is so. Nobody else can grant one
@@ -90,7 +90,7 @@ pub struct Entry {
     /// Since when it stands so, RFC 3339; for people.
     #[serde(default)]
     pub since: String,
-    /// Who wrote it.
+    /// The identity of its owner.
     #[serde(default)]
     pub who: Identity,
     /// Text from the configuration, for operators.
@@ -139,7 +139,7 @@ impl Entry {
         }
     }
 
-    /// The same entry once it is let in: with the numbers of its slots, at a date for people.
+    /// The same entry as a holder's: with its slot indexes, and a date for people.
     #[must_use]
     pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
         let (since, lookout) = (since.to_owned(), Some(false));
@@ -152,25 +152,25 @@ impl Entry {
         *self == Self { since: self.since.clone(), lookout, passed, ..other.clone() }
     }
 
-    /// The same entry of one that watches over the semaphore for all who wait.
+    /// The same entry as the lookout's.
     #[must_use]
     pub fn as_lookout(self) -> Self {
         Self { lookout: Some(true), ..self }
     }
 
-    /// The same entry of one that stands behind one more.
+    /// The same entry behind one more waiter.
     #[must_use]
     pub fn as_passed(self) -> Self {
         let passed = self.passed.unwrap_or_default().wrapping_add(1);
         Self { lookout: Some(false), passed: Some(passed), ..self }
     }
 
-    /// Whether its owner was told to watch over the semaphore for all who wait.
+    /// Whether its owner is the lookout.
     pub fn is_lookout(&self) -> bool {
         self.lookout == Some(true)
     }
 
-    /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.
+    /// Decodes a contender's value; `None` for a foreign client's, which is opaque.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let entry: Self = serde_json::from_slice(value).ok()?;
         let fits = entry.state == WaiterState::Held || value.len() <= MAX_WAITING;
@@ -230,7 +230,7 @@ mod tests {
             Entry::decode(&entry.encode()).is_some()
         };
         assert!(entry(WaiterState::Waiting, 31 * 1024) && !entry(WaiterState::Waiting, 32 * 1024));
-        // One that holds is written by itself alone.
+        // A holder's key is written by its owner alone.
         assert!(entry(WaiterState::Held, 32 * 1024));
     }
 

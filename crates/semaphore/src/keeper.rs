@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::group::{AcquireGroup, GroupAction};
-use super::machine::{Context, Machine, Phase};
+use super::machine::{Context, Machine};
 use super::machines::Machines;
 use super::notice::{LossReason, Notice};
 use super::session::{Change, Marks, Session};
@@ -13,73 +13,10 @@ use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
 mod contest;
+mod start;
 
-/// What an earlier process of the same agent left in Consul.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resume {
-    /// Its session.
-    pub session: SessionId,
-    /// The prefixes that it had to do with, each with the fencing token of the slot that it held there, if it did.
-    pub prefixes: BTreeMap<String, Option<u64>>,
-    /// The same of the keys of single-key locks.
-    pub locks: BTreeMap<String, Option<u64>>,
-    /// The nonces of this process and of those before it, as far as they are known, the latest last.
-    pub nonces: Vec<String>,
-}
-
-impl Resume {
-    /// Nonces that are kept. A request of an earlier process is seconds late at most, and so many processes do not come and
-    /// go in that time.
-    pub const MAX_NONCES: usize = 16;
-
-    /// What a keeper would leave behind, were its process killed now; `None` while it has no session.
-    pub fn of(keeper: &Keeper) -> Option<Self> {
-        let session = keeper.session()?.clone();
-        let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
-        // Where there is another look to come, the next process takes it.
-        let may_have = |machine: &&Machine| !machine.is_gone() || machine.looks_again();
-        for machine in keeper.machines().filter(may_have) {
-            let held = if let Phase::Held { token, .. } = machine.phase() { Some(token) } else { None };
-            let token = held.or(machine.withheld()).or(machine.remembered());
-            let Settings { prefix, .. } = machine.settings();
-            let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
-            of_its_kind.insert(prefix.clone(), token);
-        }
-        let nonces = latest(keeper.past.iter().cloned().chain([keeper.nonce.clone()]).collect());
-        Some(Self { session, prefixes, locks, nonces })
-    }
-}
-
-fn latest(mut nonces: Vec<String>) -> Vec<String> {
-    nonces.drain(..nonces.len().saturating_sub(Resume::MAX_NONCES));
-    nonces
-}
-
-/// The input of [`Keeper::new`].
-#[derive(Clone, Debug)]
-pub struct Start {
-    /// The session's TTL.
-    pub ttl: Duration,
-    /// How long a failing watch is tolerated while a slot is held; `None`: to the lease's end.
-    pub watch_grace: Option<Duration>,
-    /// The identity that is written into contender keys.
-    pub who: Identity,
-    /// For dates that people read.
-    pub wall: Wall,
-    /// The seed of all random choices.
-    pub seed: u64,
-    /// A random number that no other process has, nor another keeper of this one: its sessions' names end in what is made
-    /// of it.
-    pub nonce: u64,
-    /// What was left behind by an earlier process.
-    pub resume: Option<Resume>,
-    /// Whether that process may still run.
-    pub contested: bool,
-    /// The semaphores to be held.
-    pub semaphores: Vec<(Name, Settings)>,
-    /// Those of them whose slots are acquired all or nothing.
-    pub together: Vec<Name>,
-}
+use start::latest;
+pub use start::{Resume, Start};
 
 /// The core of one agent: it is passed [`Event`]s and returns [`Command`]s. Time moves only by the `now` that it is passed.
 ///
@@ -91,7 +28,7 @@ pub struct Keeper {
     ttl: Duration,
     watch_grace: Option<Duration>,
     who: Identity,
-    /// What tells this process from others that resume its session.
+    /// Tells this process from others that resume its session.
     nonce: String,
     /// The nonces of the processes that had its session before, and have gone or are to go.
     past: Vec<String>,
@@ -102,7 +39,7 @@ pub struct Keeper {
     group: AcquireGroup,
     /// The prefixes under which slots are held.
     held: Vec<String>,
-    /// Those on whose slots a workload runs: nothing of them is given back.
+    /// Semaphores whose slots a workload uses: these are not released.
     occupied: BTreeSet<Name>,
     /// Taken out of the configuration, and to be forgotten once gone.
     removed: Vec<Name>,
@@ -170,9 +107,9 @@ impl Keeper {
         keeper
     }
 
-    /// Begins to ask for a slot of one more semaphore. A name that is there already is left as it is.
+    /// Begins to acquire one more semaphore. A name that is there already is left as it is.
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
-        // The session may have stood in that line before, and be named there still.
+        // The session may have been in that queue before, and be named there still.
         let last_role = self.session.id().is_some();
         self.machines.add(name, |name| {
             let machine = Machine::new(name, settings, None, now);
@@ -200,8 +137,8 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// A workload runs on the slots of these from here on, or on none. It can lose a slot, but until it has ended nothing
-    /// of it is given back: whoever were let in then would run beside it. What is lost meanwhile is not asked for again.
+    /// Sets the semaphores whose slots a workload uses. A slot can be lost meanwhile, but none is released before the workload has
+    /// ended: the next holder would run beside it. A lost slot is not acquired again.
     pub fn set_occupied(&mut self, names: BTreeSet<Name>, now: Moment) {
         self.occupied = names;
         self.settle(now);
@@ -348,7 +285,7 @@ impl Keeper {
         self.machines.iter()
     }
 
-    /// One semaphore.
+    /// The machine of one semaphore.
     pub fn machine(&self, name: &str) -> Option<&Machine> {
         self.machines.get(name)
     }
@@ -358,7 +295,7 @@ impl Keeper {
         self.session.id()
     }
 
-    /// Who it says it is, for people.
+    /// The identity in its contender keys.
     pub fn who(&self) -> &Identity {
         &self.who
     }
@@ -390,7 +327,7 @@ impl Keeper {
         self.session.unanswered().marks()
     }
 
-    /// Goes on looking for such sessions of another keeper, which has looked once and has ended.
+    /// Takes over the search for such sessions from another keeper, which has searched once and has ended.
     pub fn take_over_unanswered(&mut self, ended: &mut Self, now: Moment) {
         self.session.take_over(&mut ended.session, now);
         self.settle(now);
@@ -406,7 +343,7 @@ impl Keeper {
         self.session.lease()
     }
 
-    /// When the renewals that are under way were sent, the first one first. For tests.
+    /// When the renewals that are under way were sent, in order. For tests.
     #[doc(hidden)]
     pub fn renewals(&self) -> Vec<Moment> {
         self.session.renewals()
@@ -419,7 +356,7 @@ impl Keeper {
         self.rng = fastrand::Rng::with_seed(0);
     }
 
-    /// Tells each of a transaction's semaphores how its own part ended.
+    /// Passes each semaphore of a transaction its part of the answer.
     fn committed(&mut self, names: &[Name], answer: &Result<Commit, Failure>, now: Moment) {
         let mut before = 0;
         for name in names {
@@ -481,7 +418,7 @@ impl Keeper {
         }
     }
 
-    /// Where a semaphore is asked for again whose prefix is only looked at, what is found there is its own.
+    /// A semaphore that is added again takes over what its clearing machine finds.
     fn leave_to_others(&mut self) {
         let looks = self.machines.iter().filter(|one| one.looks_again());
         let prefix_of = |one: &Machine| one.settings().prefix.clone();
@@ -522,7 +459,7 @@ impl Keeper {
             }
             !gone
         });
-        // Who drains needs no new session, whatever became of the old one.
+        // A drain needs no new session.
         if self.draining
             && (self.session.is_none() || self.machines.iter().all(Machine::is_gone) && !self.is_contested())
         {

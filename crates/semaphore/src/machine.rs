@@ -4,14 +4,13 @@
 //! updates. So a lost answer, a restart and an operator's edit are all handled the same way: read again, plan again.
 
 use crate::timing::{
-    CAS_RETRY_WAIT, LATE_CREATION, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_LIST_INTERVAL,
-    REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT,
+    CAS_RETRY_WAIT, LATE_CREATION, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Failure, FailureKind, Name, Op, Part};
+use super::command::{Command, Failure, FailureKind, Name, Op};
 use super::notice::LossReason;
 use super::plan::{self, Refresh, Role, Write};
 use super::settings::{LimitPolicy, Settings};
@@ -20,6 +19,7 @@ use super::view::View;
 use super::{Moment, SessionId};
 
 mod answers;
+mod committed;
 mod context;
 mod decide;
 mod evicted;
@@ -28,6 +28,7 @@ mod lock_delay;
 mod membership;
 mod offers;
 mod reported;
+mod requests;
 mod resumed;
 mod rounds;
 mod timers;
@@ -44,7 +45,7 @@ pub(super) use resumed::Claim;
 use timers::{Timer, Timers};
 use watches::Watches;
 
-/// The one request under way besides the watch.
+/// The one request under way, besides the watches.
 #[derive(Clone, Debug)]
 enum InFlight {
     None,
@@ -56,13 +57,13 @@ enum InFlight {
         /// Whether the read proves anything.
         consistent: bool,
     },
-    /// The own contender and `.lock` are being read, and the contender of whoever one in line relies on.
+    /// The own contender key and `.lock` are being read, and the contender key of the client that a waiter relies on.
     ReadingKeys {
         /// The index of the latest change that was known before.
         after: u64,
         relies_on: Option<SessionId>,
     },
-    /// The session is being renewed to see whether it lives; its answer goes on from here.
+    /// The session is being renewed, to see whether it lives.
     CheckingSession,
     Committing {
         write: Write,
@@ -81,23 +82,23 @@ pub struct Machine {
     view: Option<View>,
     /// What must be read again, consistently, before anything is decided by the view.
     refresh: Option<Refresh>,
-    /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
+    /// The view is that of a consistent read or an own commit, which a loss can be concluded from.
     proved: bool,
     in_flight: InFlight,
     timers: Timers,
     watches: Watches,
     watch_failing_since: Option<Moment>,
-    /// The role in which one waits, and since when.
+    /// The role of the last plan, and since when the client has had it.
     last_role: (Role, Moment),
     free_since: Option<Moment>,
     offers: Offers,
-    /// Since which index it has stood in line.
+    /// The index of the contender key at which the client enqueued.
     arrival: Option<u64>,
-    /// The last write that was to let it in came too late.
+    /// The last check-and-set that was to acquire the slots came too late.
     lost_cas_race: bool,
     /// The index of the last `.lock` that was seen to be attended when it was read.
     trusted: Option<u64>,
-    /// The last write has told who has come meanwhile, and what follows from that is done at once.
+    /// The last transaction listed the keys: the next plan follows at once.
     follows_up: bool,
     /// The own contender and `.lock` have just been read.
     confirmed: bool,
@@ -109,14 +110,14 @@ pub struct Machine {
     reported: Reported,
     /// When everything was listed last.
     listed_at: Option<Moment>,
-    /// The token of a slot that an earlier process of ours left in `.lock`.
+    /// The token of a slot that an earlier process left in `.lock`.
     token: Option<u64>,
-    /// The operator by whom it was told to leave, until it asks anew.
+    /// The operator that evicted the slot, until it is acquired again.
     evicted_by: Option<String>,
-    /// The token of the slot that was lost, while its workload is being stopped and nobody else can have it: it was told to
-    /// leave it, or does not know whether the session lives.
+    /// The token of the lost slot, while its workload is being stopped and no other client can acquire it: the slot was
+    /// evicted, or its lease has expired.
     stopping: Option<u64>,
-    /// Of a resumed session: how far it is known to be ours alone.
+    /// How far a resumed session is known to be this process's alone.
     claim: Claim,
     /// Another process has taken the session over.
     displaced: bool,
@@ -166,7 +167,7 @@ impl Machine {
         }
     }
 
-    /// One that does not come before it knows who is there.
+    /// A machine that lists the keys before it enqueues.
     pub(super) fn that_lists_first(self) -> Self {
         Self { refresh: Some(Refresh::Prefix), ..self }
     }
@@ -181,7 +182,7 @@ impl Machine {
         &self.settings
     }
 
-    /// Where it stands.
+    /// The state, for the agent.
     pub fn phase(&self) -> Phase {
         self.state.phase()
     }
@@ -196,12 +197,12 @@ impl Machine {
         self.listed_at.filter(|_| self.view.is_some())
     }
 
-    /// The single-key lock as it was last seen, where this is one and its key exists.
+    /// The single-key lock as it was last seen, if this is a lock and its key exists.
     pub fn single(&self) -> Option<&SingleKeyLock> {
         self.view.as_ref().and_then(View::single)
     }
 
-    /// Until when Consul gives a lock that nobody has to nobody, as far as is known.
+    /// Until when a free lock is in lock-delay, as far as is known.
     pub fn delayed_until(&self) -> Option<Moment> {
         self.lock_delay.delayed_until()
     }
@@ -245,7 +246,7 @@ impl Machine {
         self.timers.clear(Timer::Tidy);
     }
 
-    /// One that clears away what an earlier process has left under a prefix that is not wanted any more.
+    /// A machine that removes what an earlier process left under a prefix that is not configured any more.
     pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
         let mut machine = Self::new(name, settings, None, now);
         machine.state = State::leaving();
@@ -258,7 +259,7 @@ impl Machine {
         self.timers.is_set(Timer::LookAgain)
     }
 
-    /// Leaves it at one look: another one of the same prefix sees what is there, or the session ends.
+    /// Cancels the second look: another machine of the same prefix takes it over, or the session ends.
     pub(super) fn look_no_more(&mut self) {
         self.timers.clear(Timer::LookAgain);
     }
@@ -270,9 +271,8 @@ impl Machine {
         self.in_flight = InFlight::None;
     }
 
-    /// Somebody wants to know how things stand. Everything is listed soon, the more seldom the more take part, and the more semaphores
-    /// the agent has: however many look, all of them together list a semaphore about twice a second, and an agent lists no more often
-    /// than that.
+    /// Lists the keys soon, for a reader of the status. The pause grows with the participants and with the agent's semaphores.
+    /// So all agents together list a semaphore about twice a second, and an agent lists no more often than that.
     pub(super) fn refresh_soon(&mut self, semaphores: u32, now: Moment) {
         let Some(view) = self.view.as_ref().filter(|_| self.intent() == Intent::Hold) else { return };
         let holders = view.record().map_or(0, super::Record::taken);
@@ -287,8 +287,8 @@ impl Machine {
         }
     }
 
-    /// Holds on with what it needs for that: another one of this agent knows who else is there. Beside clients of another kind it has
-    /// to know that by itself.
+    /// Forgets the other participants: another machine of this agent knows them. Beside foreign clients each machine has to
+    /// know them itself.
     pub(super) fn forget_others(&mut self, session: &SessionId) {
         let rests = matches!(self.in_flight, InFlight::None) && self.refresh.is_none() && !self.follows_up;
         let quiet = rests && self.holds() && !self.settings.is_lock();
@@ -300,12 +300,12 @@ impl Machine {
         }
     }
 
-    /// Whether it is to hold, be it after having given back what it holds.
+    /// Whether slots are wanted, at once or after a release.
     pub(super) fn wants_slot(&self) -> bool {
         matches!(self.intent(), Intent::Hold | Intent::Leave(LeaveReason::Requeue))
     }
 
-    /// Whether it holds its slots, and the agent was told.
+    /// Whether the slots are held and the agent was notified.
     pub fn holds(&self) -> bool {
         matches!(self.state, State::Held(_))
     }
@@ -314,12 +314,12 @@ impl Machine {
         self.state.intent()
     }
 
-    /// Whether the slots are there, be it that it is not told because others of the party lack theirs.
+    /// Whether the slots are there, even if the agent is not notified because other members of the acquire group lack theirs.
     pub(super) fn has(&self) -> bool {
         self.holds() || matches!(self.state.finding(), Finding::Slots)
     }
 
-    /// Whether the session has slots of it that are to last, be they told of or not yet.
+    /// Whether the session has slots that are to stay, reported or not.
     pub(super) fn has_slots(&self) -> bool {
         self.state.slot().is_some()
             || matches!(self.state.finding(), Finding::Slots | Finding::SlotsUnproved)
@@ -335,17 +335,17 @@ impl Machine {
             && matches!(self.in_flight, InFlight::None)
     }
 
-    /// Whether it is kept out until somebody mends something.
+    /// Whether the machine is blocked.
     pub(super) fn is_blocked(&self) -> bool {
         self.state.acquiring().is_some_and(|acquiring| matches!(acquiring.cause, WaitCause::Fault(_)))
     }
 
-    /// Whether it holds or stands in line, and is not going already.
+    /// Whether the client holds or waits, and does not leave.
     pub(super) fn is_queued_or_holding(&self) -> bool {
         self.intent() == Intent::Hold && (self.has() || self.arrival.is_some())
     }
 
-    /// Since which index it has stood in line.
+    /// The index of the contender key at which the client enqueued.
     pub(super) fn arrival(&self) -> Option<u64> {
         self.arrival
     }
@@ -385,20 +385,19 @@ impl Machine {
         self.token
     }
 
-    /// Gives the slots back, and asks anew.
+    /// Releases the slots, and asks for them again.
     pub(super) fn release_and_requeue(&mut self) {
         self.start_leaving(LeaveReason::Requeue);
     }
 
-    /// Goes, whatever it is doing.
+    /// Leaves, in whatever state.
     pub(super) fn leave(&mut self) {
         if self.wants_slot() {
             self.start_leaving(LeaveReason::Released);
         }
     }
 
-    /// Asks for nothing that it does not hold. What an earlier process of ours held it looks at first: its workload may be
-    /// running on that.
+    /// Gives up slots that are not held. A slot of an earlier process is looked at first, as a workload may run on it.
     pub(super) fn stop_acquiring(&mut self) {
         if self.state.acquiring().is_some() && self.token.is_none() {
             self.start_leaving(LeaveReason::Released);
@@ -407,7 +406,7 @@ impl Machine {
 
     fn start_leaving(&mut self, reason: LeaveReason) {
         if self.holds() && !self.is_alone() {
-            // Nobody knows who is next but `.lock`; and what foreign contenders were offered goes with the last of them.
+            // Only `.lock` names the next waiters. The last foreign contender's offers are deleted with its key.
             let offered = self.view.as_ref().is_some_and(View::has_stored_offers);
             let refresh = if offered { Refresh::Prefix } else { Refresh::LockKey };
             self.refresh = self.refresh.or(Some(refresh));
@@ -416,7 +415,7 @@ impl Machine {
         }
         self.state.start_leaving(reason);
         self.timers.clear(Timer::Retry);
-        // The watches go on: that of `.lock` tells at once of whoever is faster than we are.
+        // The watches go on: that of `.lock` shows at once when another client was faster.
         self.timers.clear(Timer::Read);
     }
 
@@ -430,7 +429,7 @@ impl Machine {
         own.unwrap_or_default()
     }
 
-    /// Whether nobody else had anything to do with the semaphore when it was looked at last.
+    /// Whether no other client took part at the last listing.
     fn is_alone(&self) -> bool {
         let Some(view) = self.view.as_ref().filter(|view| view.is_complete()) else { return false };
         let others = |record: &super::Record| {
@@ -443,12 +442,12 @@ impl Machine {
         self.state = State::begin(now);
         self.evicted_by = None;
         self.token = None;
-        // Whoever came behind it changed no key that it watched, and stands ahead of it now.
+        // A waiter that enqueued meanwhile changed no watched key, and is ahead now.
         self.refresh = Some(Refresh::Prefix);
     }
 
-    /// When [`Self::drive`] has something to do although nothing was observed. `claims`: the session may not be ours alone, and
-    /// that is being settled.
+    /// When [`Self::drive`] has something to do without an answer. `claims`: it is not settled yet whether the session is this
+    /// process's alone.
     pub(super) fn timers(&self, watch_grace: Option<Duration>, claims: bool) -> impl Iterator<Item = Moment> {
         let watch = self.watch_fails_at(watch_grace);
         let derived = [self.times_out_at().filter(|_| !claims), self.claim.settles_at(), watch];
@@ -456,7 +455,7 @@ impl Machine {
     }
 
     fn times_out_at(&self) -> Option<Moment> {
-        // What is about to be held again is not given up.
+        // A slot that is about to be resumed is not given up.
         let asked_at = self.asked_at().filter(|_| self.claim.settles_at().is_none());
         let wait = if self.settings.try_once() { Some(TRY_ONCE_TIMEOUT) } else { self.settings.wait };
         Some(asked_at? + wait?)
@@ -486,8 +485,8 @@ impl Machine {
         if !matches!(self.in_flight, InFlight::None) {
             return;
         }
-        // Until the session is ours alone nothing is asked for. An agent that gave up would end, and the next one would begin the
-        // contest anew.
+        // No wait ends until the session is this process's alone. An agent that timed out would end, and the next one would begin
+        // the contest anew.
         let claims = cx.contested.is_some() && cx.lease_is_valid();
         if !claims && self.times_out_at().is_some_and(|at| at <= cx.now) {
             self.time_out(cx);
@@ -514,71 +513,6 @@ impl Machine {
             Intent::Hold if !cx.lease_is_valid() => self.refresh = Some(Refresh::Prefix),
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
         }
-    }
-
-    /// Reads all there is: of a lock, its key.
-    fn list(&mut self, cx: &mut Context<'_>) {
-        self.in_flight = InFlight::Listing;
-        let name = self.name.clone();
-        cx.out.push_back(if self.settings.is_lock() {
-            Command::ReadLock { name, key: self.settings.prefix.clone(), consistent: true }
-        } else {
-            Command::List { name }
-        });
-    }
-
-    fn read_lock(&mut self, key: String, after: u64, consistent: bool, cx: &mut Context<'_>) {
-        self.in_flight = InFlight::ReadingLock { after, consistent };
-        cx.out.push_back(Command::ReadLock { name: self.name.clone(), key, consistent });
-    }
-
-    /// Whether it stands in line and relies on others: on whoever watches over all, or else on the one ahead.
-    fn relies(&self, cx: &Context<'_>) -> bool {
-        let follows = self.arrival.is_some() && self.last_role.0 == Role::Behind && cx.together.is_none();
-        follows && !self.failures.hides_keys() && self.intent() == Intent::Hold
-    }
-
-    /// Whether its own contender, `.lock` and that of whom it relies on tell all that it has to know now. Where nobody watches over
-    /// all, who else stands ahead is looked at too, now and then.
-    fn own_keys_suffice(&self, cx: &Context<'_>) -> bool {
-        if self.holds() {
-            return !self.failures.hides_keys();
-        }
-        let listed = || self.listed_at.is_some_and(|at| cx.now < at + MAX_LIST_INTERVAL / 2);
-        self.relies(cx) && (self.view.as_ref().is_some_and(View::has_lookout) || listed())
-    }
-
-    /// Reads what tells whether it still holds; or whether it was let in, and those on whom it relies are still there.
-    fn read_keys(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        if self.settings.is_lock() {
-            return self.list(cx);
-        }
-        let behind = self.last_role.0 == Role::Behind;
-        let relies_on = view.relies_on(session).filter(|_| behind && !self.holds()).cloned();
-        let other = relies_on.as_ref().map(|other| view.contender_key(other));
-        let keys = [view.contender_key(session), view.lock_key()].into_iter().chain(other).collect();
-        self.in_flight = InFlight::ReadingKeys { after: view.latest(), relies_on };
-        cx.out.push_back(Command::ReadKeys { name: self.name.clone(), keys });
-    }
-
-    /// How long to wait after a check-and-set that came too late: the longer the more others may be writing. Those who were let
-    /// in together may well leave together.
-    fn contention_delay(&mut self, cx: &mut Context<'_>) -> Duration {
-        let taken = self.view.as_ref().and_then(View::record).map_or(1, super::Record::taken);
-        let own = self.view.as_ref().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
-        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
-        let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
-        let longest = self.contention.next(cx.rng).mul_f64(others);
-        jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng)
-    }
-
-    fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
-        self.timers.clear(Timer::Tidy);
-        // An earlier process's token is that of a slot which is found, not of one that is asked for.
-        self.token = None;
-        let ops = write.ops.clone();
-        self.in_flight = InFlight::Committing { write, sent: cx.now };
-        cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
     }
 
     fn set_finding(&mut self, finding: Finding) {

@@ -188,7 +188,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         // The latter is in no semaphore's view.
         LockKeyState::Missing | LockKeyState::Single(_) => None,
         LockKeyState::Conflict { found, owner, .. } => {
-            // Whoever came blind has left its contender there.
+            // A client that enqueued before it read `.lock` has left its contender key there.
             let Plan { write, .. } = leave(view, input, now);
             return Plan { write, ..Plan::blocked(view, conflict(view, found, owner.as_ref())) };
         }
@@ -228,7 +228,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         let plan = Plan::new(PlanOutcome::NotHolding { room: true });
         return Plan { role: Role::Entering, refresh, recheck: Some(by), watch, ..plan };
     }
-    // Who holds stays, whatever has become of the limit.
+    // A holder stays, whatever the limit is now.
     if let Some(why) = refusal(view, &record, input).filter(|_| !holding || input.is_new()) {
         // In line it would be let in all the same, or stand in the way.
         let Plan { write, refresh, .. } = leave(view, input, now);

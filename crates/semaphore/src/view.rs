@@ -4,15 +4,15 @@
 //! are known better than others: [`View::is_complete`] says whether it is still known of every holder in `.lock` whether it lives.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::SessionId;
 use super::command::Listing;
 use super::contender::{Entry, WaiterState};
-use super::offered::{self, MAX_OFFER, Offers};
+use super::offered::Offers;
 use super::record::{NotASemaphore, Record};
 use super::single::SingleKeyLock;
 
+mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
 mod update;
@@ -63,7 +63,7 @@ impl Pair {
 /// What lies under the key that all go by: a semaphore's `<prefix>/.lock`, or a single-key lock's own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LockKeyState {
-    /// Nothing: whoever acts first creates it.
+    /// Nothing: the first client that writes creates it.
     Missing,
     /// A single-key lock, where that is looked for.
     Single(Box<SingleKeyLock>),
@@ -71,7 +71,7 @@ pub enum LockKeyState {
     Record {
         /// The decoded record.
         record: Record,
-        /// The index of its last change, for check-and-set and as the fencing token of whoever that change let in.
+        /// The index of its last change, for check-and-set and as the fencing token of the grants of that change.
         index: u64,
     },
     /// Something else, which is left alone.
@@ -90,7 +90,7 @@ pub enum LockKeyState {
 pub struct Contender {
     /// Its session.
     pub session: SessionId,
-    /// Its place in line among its priority.
+    /// Its position among contenders of the same priority.
     pub create_index: u64,
     /// The index of its last change.
     pub modify_index: u64,
@@ -98,7 +98,7 @@ pub struct Contender {
     pub entry: Option<Entry>,
 }
 
-/// An entry of ours whose session has ended but whose key has stayed (session behaviour `release`).
+/// A slotkeeper contender key that has stayed after its session (session behaviour `release`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// The full key.
@@ -128,13 +128,13 @@ pub struct View {
     pub lock: LockKeyState,
     /// The live contenders under their own session's name, in order of arrival.
     pub contenders: Vec<Contender>,
-    /// Entries of ours to be swept up.
+    /// Slotkeeper contender keys to be deleted.
     pub leftovers: Vec<Leftover>,
     /// Keys that bear a name which may be a session's, and that this session has not locked.
     occupied: Vec<Occupied>,
     /// Sessions that have left `.lock`, and the index by which they had.
     left: BTreeMap<SessionId, u64>,
-    /// Contenders of ours that have gone since everything was listed.
+    /// Slotkeeper contenders that have left since the listing.
     gone: BTreeSet<SessionId>,
     /// What foreign contenders were offered, as far as is known here.
     pub(super) offers: Offers,
@@ -143,20 +143,19 @@ pub struct View {
     /// Every session on any listed key. The guide and Go's client take a holder for alive by these, whatever its key
     /// is called, so we do too.
     alive: BTreeSet<SessionId>,
-    /// Sessions whose contender was seen to be missing since the listing, with the index of that answer.
+    /// Sessions whose contender key was missing after the listing, with the index of that answer.
     missing: BTreeMap<SessionId, u64>,
-    /// The index up to which every change of `.lock` is one that the view knows the people of; `None`: not even those
-    /// who would be in line for a new one are known.
+    /// The index up to which the view knows all participants of `.lock`. `None`: it does not know the waiters either.
     known: Option<u64>,
     /// An index at which `.lock` is known to have stood as it is known.
     lock_stood: u64,
-    /// Whether everything was listed once, so that the line is known as it was then.
+    /// Whether the keys were listed once, so that the queue is known as it was then.
     listed: bool,
-    /// Whether the line is as listed: nobody ahead of us has moved since.
+    /// Whether the order is as listed: no waiter ahead has moved since.
     ordered: bool,
     /// The index of `.lock` when everything was listed.
     listed_lock: u64,
-    /// Every `.lock` since, and that one, was without our marks: another client wrote it, or takes part.
+    /// Every `.lock` since the listing was without slotkeeper's marks: a foreign client wrote it, or takes part.
     unmarked: bool,
     /// The index of the last read of everything, or of the names of all keys.
     folder_index: u64,
@@ -198,7 +197,7 @@ impl View {
         }
         view.sort();
         view.listed_lock = view.lock_index();
-        // What one listing shows belongs together, whatever its index says.
+        // All keys of one listing belong together, whatever its index says.
         view.known = view.known.max(Some(view.lock_index()));
         view.confirm_lock(view.latest());
         view
@@ -210,7 +209,7 @@ impl View {
         Self { filtered, ..Self::new(prefix, pairs, index) }
     }
 
-    /// Makes a view of a semaphore of which only `.lock` is known, as it was at that index: nobody of the line is.
+    /// Makes a view of a semaphore of which only `.lock` is known, as it was at that index.
     pub fn of_lock(prefix: &str, lock: Option<Pair>, index: u64) -> Self {
         let mut view = Self::new(prefix, lock.into_iter().collect(), index);
         (view.known, view.listed, view.folder_index) = (None, false, 0);
@@ -240,7 +239,7 @@ impl View {
         format!("{}/{OFFERED}", self.prefix)
     }
 
-    /// The single-key lock, where this is one and its key exists.
+    /// The single-key lock, if this is one and its key exists.
     pub fn single(&self) -> Option<&SingleKeyLock> {
         if let LockKeyState::Single(single) = &self.lock { Some(single) } else { None }
     }
@@ -257,12 +256,12 @@ impl View {
         contender.or_else(|| own.and_then(|single| single.entry.as_ref()))
     }
 
-    /// The operator who wants a session out, where one does.
+    /// The operator that evicted the session.
     pub fn evicted_by(&self, session: &SessionId) -> Option<&str> {
         self.entry_of(session)?.evicted_by.as_deref()
     }
 
-    /// Whether a session was told to watch over all who wait.
+    /// Whether a session is the lookout by its own contender key.
     pub fn is_lookout(&self, session: &SessionId) -> bool {
         self.entry_of(session).is_some_and(Entry::is_lookout)
     }
@@ -272,7 +271,7 @@ impl View {
         format!("{}/{session}", self.prefix)
     }
 
-    /// The record, where there is one.
+    /// The record, if there is one.
     pub fn record(&self) -> Option<&Record> {
         match &self.lock {
             LockKeyState::Record { record, .. } => Some(record),
@@ -289,13 +288,13 @@ impl View {
         }
     }
 
-    /// Whether every holder in `.lock` is known to be alive or not, and every slot's number is known. Who joined at
-    /// the end of the line since the listing need not be.
+    /// Whether the view knows of every holder whether it lives, and the index of every slot. Waiters that enqueued at the end
+    /// since the listing may be unknown.
     pub fn is_complete(&self) -> bool {
         self.knows_holders() && self.missing.is_empty() && self.names.is_none()
     }
 
-    /// Whether nobody has come into `.lock` whom the view has not looked at, and no key is hidden.
+    /// Whether the view knows all holders of `.lock`, and no key is hidden.
     fn knows_holders(&self) -> bool {
         !self.filtered && self.known.is_some_and(|known| self.lock_index() <= known)
     }
@@ -305,8 +304,8 @@ impl View {
         self.offered.1 > 0 && !self.is_filtered()
     }
 
-    /// Whether keys were left out of the listing which the token may not read. A holder whose contender key is not shown may
-    /// live then, and waiters may be missing: by such a view nobody is pruned and nothing is granted or destroyed.
+    /// Whether the listing left out keys that the token may not read. A holder without a visible contender key may live, and
+    /// waiters may be missing: by such a view no holder is pruned and nothing is granted or destroyed.
     pub fn is_filtered(&self) -> bool {
         self.filtered
     }
@@ -322,12 +321,12 @@ impl View {
         holders.iter().any(|holder| !self.is_alive(holder))
     }
 
-    /// Whether `.lock` says that somebody watches over all who wait.
+    /// Whether `.lock` says that there is a lookout.
     pub fn has_lookout(&self) -> bool {
         self.record().is_some_and(|record| record.has_lookout)
     }
 
-    /// Whether everything was listed once. Else nobody is known but who has to do with us.
+    /// Whether the keys were listed once. Otherwise the view knows only the participants that concern this client.
     pub fn is_listed(&self) -> bool {
         self.listed
     }
@@ -342,20 +341,19 @@ impl View {
         self.folder_index
     }
 
-    /// Whether clients of another kind take part, as far as is known.
+    /// Whether foreign clients take part, as far as is known.
     pub fn has_foreign(&self) -> bool {
         self.contenders.iter().any(|one| one.entry.is_none())
     }
 
-    /// Whether a session was the first of ours beside clients of another kind when everything was listed, so that whoever of ours has
-    /// come to stand ahead since had to change its contender: whoever had listed before it came is too late, since `.lock` has changed
-    /// since then.
+    /// Whether every slotkeeper client that got ahead of this one since the listing had to change its contender key. A client
+    /// that listed before this one enqueued is too late, because `.lock` has changed since.
     pub fn is_surely_listed(&self, session: &SessionId) -> bool {
         let came = self.contender(session).map(|one| one.create_index);
         self.listed && self.unmarked && came.is_some_and(|came| came < self.listed_lock)
     }
 
-    /// Whether the line is as listed: nobody ahead of us has moved since.
+    /// Whether the order is as listed: no waiter ahead has moved since.
     pub fn is_ordered(&self) -> bool {
         self.ordered
     }
@@ -370,8 +368,7 @@ impl View {
         self.alive.contains(session)
     }
 
-    /// Whether a holder is alive, where that is known at all: of one that came in since the last listing nothing is,
-    /// and people must not take it for dead.
+    /// Whether a holder is alive. `None` if that is unknown, as of a holder since the last listing.
     pub fn lives(&self, session: &SessionId) -> Option<bool> {
         match (self.is_missing(session), self.is_alive(session)) {
             (true, _) => Some(false),
@@ -391,8 +388,8 @@ impl View {
         self.names.as_ref().is_some_and(|names| !names.contains(session.as_str())) && !elsewhere()
     }
 
-    /// Whether the session was granted its slots by a write later than what is known of `.lock`. Whoever writes `held`
-    /// into a contender writes its session into `.lock` in the same transaction, or checks there that it is in it.
+    /// Whether the session was granted its slots by a write later than the known `.lock`. A transaction that writes `held` into
+    /// a contender key also writes the session into `.lock`, or checks that it is listed.
     pub fn was_granted(&self, session: &SessionId) -> bool {
         self.contender(session).is_some_and(|one| one.says_held() && one.modify_index > self.lock_stood)
     }
@@ -407,98 +404,10 @@ impl View {
     pub fn holds(&self, session: &SessionId, slots: u32) -> bool {
         let in_record = || self.record().is_some_and(|record| record.slots_of(session) == slots);
         self.contender(session).is_some_and(|one| {
-            // Whoever let it in by name may have known of fewer.
+            // The client that granted the slots by name may have known of fewer.
             let granted = one.entry.as_ref().filter(|_| self.was_granted(session));
             granted.map_or_else(in_record, |entry| entry.slots == slots)
         })
-    }
-
-    /// Live contenders in line, in the order in which slotkeeper serves: priority, then arrival. One of ours that says
-    /// that it holds and does not was taken out; it is not in line before it has noticed. One that was told to leave is not
-    /// either.
-    pub fn waiters(&self) -> Vec<&Contender> {
-        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-        let holders: BTreeSet<_> = holders.iter().collect();
-        let in_line =
-            |one: &&Contender| !one.says_held() && !one.is_evicted() && !holders.contains(&one.session);
-        let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
-        waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), self.arrival(one)));
-        waiters
-    }
-
-    /// On whom a session in line relies: on whoever watches over all, and where nobody does on the one of ours ahead.
-    pub fn relies_on(&self, session: &SessionId) -> Option<&SessionId> {
-        if let Some(record) = self.record().filter(|record| record.has_lookout) {
-            return record.next.last();
-        }
-        let waiters = self.waiters();
-        let ahead = waiters.get(..waiters.iter().position(|one| one.session == *session)?)?;
-        ahead.iter().rfind(|one| one.entry.is_some()).map(|one| &one.session)
-    }
-
-    /// A contender's place among its priority. A foreign client leaves `.lock` by one write and deletes its contender by
-    /// another: in between it is no first waiter, and one that stays has come when it left.
-    pub fn arrival(&self, one: &Contender) -> u64 {
-        let left = self.left.get(&one.session).filter(|_| one.entry.is_none());
-        left.map_or(one.create_index, |left| one.create_index.max(*left))
-    }
-
-    /// Foreign clients in line.
-    pub fn foreign_waiters(&self) -> impl Iterator<Item = &Contender> {
-        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-        // Mostly there is none: then the many that may hold are not looked at.
-        let any = self.contenders.iter().any(|one| one.entry.is_none());
-        let holders: BTreeSet<_> = if any { holders.iter().collect() } else { BTreeSet::new() };
-        self.contenders.iter().filter(move |one| one.entry.is_none() && !holders.contains(&one.session))
-    }
-
-    /// Whether a contender of ours had that session, and has gone since everything was listed.
-    pub(super) fn was_ours(&self, session: &SessionId) -> bool {
-        self.gone.contains(session)
-    }
-
-    /// Whether a foreign contender has let slots pass for so long that it is passed over.
-    pub fn is_idle(&self, one: &Contender) -> bool {
-        one.entry.is_none() && self.was_offered(one) >= MAX_OFFER
-    }
-
-    /// For how long a slot that has been free for `free` is left, in all, to the foreign clients in line.
-    pub(super) fn foreign_turn(&self, free: Duration) -> Duration {
-        let turn = |one| offered::next_turn(self.was_offered(one).saturating_sub(free));
-        let in_line = self.foreign_waiters().filter(|one| !self.is_idle(one));
-        in_line.map(turn).max().unwrap_or_default()
-    }
-
-    /// For how long free slots were left to a foreign contender, all in all.
-    fn was_offered(&self, one: &Contender) -> Duration {
-        let offers = [self.offered.0.get(&one.session), self.offers.get(&one.session)].into_iter().flatten();
-        let of_it = offers.filter(|offer| offer.index == one.modify_index);
-        of_it.map(|offer| offer.open).max().unwrap_or_default()
-    }
-
-    /// How many wait, as far as is known: those whom `.lock` names at least.
-    pub fn waiting(&self) -> u32 {
-        let waiters = self.waiters();
-        let known: BTreeSet<_> = waiters.iter().map(|one| &one.session).chain(self.named()).collect();
-        u32::try_from(known.len()).unwrap_or(u32::MAX)
-    }
-
-    fn named(&self) -> impl Iterator<Item = &SessionId> {
-        let next = self.record().map(|record| record.next.as_slice()).unwrap_or_default();
-        next.iter().filter(|session| session.as_str() != Record::OTHERS)
-    }
-
-    /// A session's place in the line, from 1. Of one that has not seen the line: its place among those whom `.lock` names, or
-    /// right behind them, although others may stand between.
-    pub fn position(&self, session: &SessionId) -> Option<u32> {
-        if !self.listed {
-            let mut named: Vec<_> = self.named().collect();
-            named.dedup();
-            let place = named.iter().position(|one| *one == session);
-            return u32::try_from(place.unwrap_or(named.len())).ok()?.checked_add(1);
-        }
-        let place = self.waiters().iter().position(|waiter| waiter.session == *session)?;
-        Some(u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1))
     }
 
     /// The index of what is known of a key; 0 where nothing is.
@@ -519,7 +428,7 @@ impl View {
         self.occupied.iter().find(|one| one.key == key)
     }
 
-    /// The session whose contender has that key.
+    /// The session whose contender key this is.
     pub fn session_of(&self, key: &str) -> Option<SessionId> {
         let name = key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))?;
         (name != LOCK).then(|| name.into())
@@ -537,17 +446,17 @@ impl Contender {
         self.entry.as_ref().is_some_and(|entry| entry.state == WaiterState::Held)
     }
 
-    /// Whether its own value says that it stands in line.
+    /// Whether its own value says that it waits.
     pub fn says_waiting(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.state == WaiterState::Waiting)
     }
 
-    /// Whether it was told to leave.
+    /// Whether it was evicted.
     pub fn is_evicted(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.evicted_by.is_some())
     }
 
-    /// Its priority; another client has none, and stands among those who ask for none.
+    /// Its priority. A foreign client has that of clients that configure none.
     pub fn priority(&self) -> i32 {
         self.entry.as_ref().map_or(0, |entry| entry.priority)
     }

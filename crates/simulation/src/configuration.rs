@@ -20,7 +20,7 @@ impl Configuration {
     pub(super) fn new(game: Game, one_by_one: bool, rng: &mut fastrand::Rng) -> Self {
         let slots = if game.weights && rng.u32(..4) == 0 { rng.u32(2..=game.limit.max(2)) } else { 1 };
         let terms = terms(game, slots, rng);
-        let wants = if game.parties {
+        let wants = if game.groups {
             let from = rng.usize(..SEMAPHORES.len());
             // Most want all of them.
             SEMAPHORES[if rng.u32(..4) > 0 { 0..SEMAPHORES.len() } else { from..from + 1 }].to_vec()

@@ -15,7 +15,7 @@ fn who_dies_between_two_steps_leaves_nothing_behind_and_holds_nobody_up() {
         play_some(Game { watches, limit: 1, weights: false, chaos: DEATHS, ..GAME }, share);
     }
     play(Game { priorities: true, chaos: Chaos { lost: 0.02, pause: 0.02, cut: 0.01, ..DEATHS }, ..GAME });
-    play_some(Game { parties: true, chaos: DEATHS, ..GAME }, 0.5);
+    play_some(Game { groups: true, chaos: DEATHS, ..GAME }, 0.5);
     play_some(Game { foreigners: 2, chaos: Chaos { expire: 0.02, ..DEATHS }, ..GAME }, 0.5);
     play_some(Game { policies: true, chaos: Chaos { reload: 0.02, resize: 0.01, ..DEATHS }, ..GAME }, 0.5);
     play_some(Game { chaos: DEATHS, ..LOCKS }, 0.5);

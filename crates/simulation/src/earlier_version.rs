@@ -64,7 +64,7 @@ struct Seen {
     alive: BTreeSet<String>,
 }
 
-pub(super) struct Elder {
+pub(super) struct EarlierClient {
     id: Uuid,
     limit: u32,
     deaf: bool,
@@ -261,7 +261,7 @@ impl Seen {
     }
 }
 
-impl Elder {
+impl EarlierClient {
     /// `deaf`: its watches tell nothing.
     pub(super) fn new(limit: u32, deaf: bool, rng: &mut fastrand::Rng, now: Moment) -> Self {
         Self {

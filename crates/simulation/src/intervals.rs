@@ -8,7 +8,7 @@ use super::consul::TTL;
 pub(super) const MARK: &str = "lookout";
 
 /// The first in line of those who know of no such mark: it looks after one of the holders, and finds the others dead by its listings.
-pub(super) const ELDER: Duration = TTL.checked_div(2).expect("not zero");
+pub(super) const EARLIER_CLIENT: Duration = TTL.checked_div(2).expect("not zero");
 /// Who holds.
 pub(super) const HOLDER: Duration = Duration::from_secs(60);
 /// Everybody else.

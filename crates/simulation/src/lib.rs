@@ -54,7 +54,7 @@ const ONE_RUN: &str = "SLOTKEEPER_SIM_SEED";
 const GAME: Game = Game {
     primitive: Primitive::Semaphore,
     agents: 6,
-    elders: 0,
+    earlier_clients: 0,
     foreigners: 0,
     pollers: 0,
     idlers: 0,
@@ -62,7 +62,7 @@ const GAME: Game = Game {
     form: Form::List,
     weights: true,
     priorities: false,
-    parties: false,
+    groups: false,
     policies: false,
     waits: false,
     prune_delay: Duration::ZERO,
@@ -132,7 +132,7 @@ fn who_has_lost_its_session_to_another_process_believes_in_nothing_of_it() {
     ] {
         play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });
         play(Game { priorities: true, chaos, ..GAME });
-        play(Game { parties: true, chaos, ..GAME });
+        play(Game { groups: true, chaos, ..GAME });
         play(Game { chaos, ..LOCKS });
         play(Game { primitive: Primitive::Lock { stays: false, delay: Duration::ZERO }, chaos, ..LOCKS });
     }
@@ -167,8 +167,8 @@ fn whoever_comes_ahead_of_the_first_of_ours_beside_other_clients_is_not_overtake
     let chaos = Chaos { reload: 0.02, pause: 0.01, ..Chaos::CALM };
     play(Game { waits: true, policies: true, chaos, ..shared });
     play(Game { limit: 1, chaos: Chaos { crash: 0.01, lost: 0.01, expire: 0.005, ..chaos }, ..shared });
-    play(Game { parties: true, waits: true, ..shared });
-    play(Game { parties: true, limit: 2, chaos, ..shared });
+    play(Game { groups: true, waits: true, ..shared });
+    play(Game { groups: true, limit: 2, chaos, ..shared });
 }
 
 #[test]
@@ -182,10 +182,10 @@ fn foreign_clients_that_never_act_are_passed_over() {
 
 #[test]
 fn who_takes_slots_together_never_has_one_and_waits_and_all_are_served() {
-    play(Game { parties: true, priorities: true, ..GAME });
+    play(Game { groups: true, priorities: true, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
-    play(Game { parties: true, limit: 1, weights: false, chaos, ..GAME });
-    play(Game { parties: true, foreigners: 2, chaos: Chaos { meddle: 0.1, ..chaos }, ..GAME });
+    play(Game { groups: true, limit: 1, weights: false, chaos, ..GAME });
+    play(Game { groups: true, foreigners: 2, chaos: Chaos { meddle: 0.1, ..chaos }, ..GAME });
 }
 
 #[test]
@@ -204,20 +204,20 @@ fn an_operator_who_prunes_and_destroys_harms_nobody() {
     let chaos = Chaos { lost: 0.02, crash: 0.03, pause: 0.02, cut: 0.02, tidy: 0.2, ..Chaos::CALM };
     play(Game { agents: 4, priorities: true, foreigners: 2, chaos, ..GAME });
     play(Game { agents: 3, limit: 1, weights: false, chaos, ..GAME });
-    play(Game { agents: 4, parties: true, chaos, ..GAME });
+    play(Game { agents: 4, groups: true, chaos, ..GAME });
 }
 
 #[test]
 fn who_is_evicted_stops_first_and_then_goes_to_the_end_of_the_line() {
     let evict = Chaos { evict: 0.1, ..Chaos::CALM };
     play(Game { priorities: true, chaos: evict, ..GAME });
-    play(Game { parties: true, foreigners: 2, chaos: evict, ..GAME });
+    play(Game { groups: true, foreigners: 2, chaos: evict, ..GAME });
     // A foreign client joins while the handoff list names a lookout.
     play(Game { foreigners: 1, limit: 1, weights: false, chaos: evict, ..GAME });
     play(Game { waits: true, chaos: Chaos { reload: 0.02, ..evict }, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.01, resize: 0.01, ..evict };
     play(Game { priorities: true, chaos, ..GAME });
-    play(Game { parties: true, limit: 1, weights: false, chaos, ..GAME });
+    play(Game { groups: true, limit: 1, weights: false, chaos, ..GAME });
     play(Game { chaos: Chaos { meddle: 0.05, ..chaos }, ..GAME });
     play(Game { chaos: Chaos { spoil: 0.01, ..chaos }, ..GAME });
     for stays in [true, false] {
@@ -245,7 +245,7 @@ fn who_gives_up_does_so_in_time_and_leaves_nothing_behind() {
     play(Game { waits: true, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.02, ..Chaos::CALM };
     play(Game { waits: true, priorities: true, chaos, ..GAME });
-    play(Game { waits: true, parties: true, limit: 1, weights: false, chaos, ..GAME });
+    play(Game { waits: true, groups: true, limit: 1, weights: false, chaos, ..GAME });
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn a_configuration_may_change_at_any_time_and_over_a_restart() {
     play(Game { chaos, ..game });
     let chaos = Chaos { lost: 0.02, crash: 0.03, pause: 0.01, cut: 0.01, ..chaos };
     play(Game { chaos, ..game });
-    play(Game { parties: true, waits: false, chaos, ..game });
-    play(Game { parties: true, policies: false, chaos: Chaos { crash: 0.05, ..chaos }, ..game });
+    play(Game { groups: true, waits: false, chaos, ..game });
+    play(Game { groups: true, policies: false, chaos: Chaos { crash: 0.05, ..chaos }, ..game });
 }
 
 const LOCK: Primitive = Primitive::Lock { stays: true, delay: Duration::ZERO };
@@ -292,7 +292,7 @@ fn a_lock_delay_is_waited_out_whatever_goes_wrong() {
 fn whatever_is_written_under_lock_everybody_is_served_once_it_is_mended() {
     let chaos = Chaos { spoil: 0.02, ..Chaos::CALM };
     play(Game { chaos, ..GAME });
-    play(Game { parties: true, policies: true, chaos: Chaos { resize: 0.01, ..chaos }, ..GAME });
+    play(Game { groups: true, policies: true, chaos: Chaos { resize: 0.01, ..chaos }, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, ..chaos };
-    play(Game { parties: true, priorities: true, chaos, ..GAME });
+    play(Game { groups: true, priorities: true, chaos, ..GAME });
 }

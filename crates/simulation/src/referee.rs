@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::configuration::Configuration;
 use super::rules::{self, Sight};
-use super::store_state::{Change, Picture};
+use super::store_state::{Change, StoreState};
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::offered::MAX_OFFER;
 use slotkeeper_semaphore::{LimitPolicy, LockKeyState, Moment, SessionId, Settings};
@@ -65,9 +65,9 @@ pub(super) struct Referee {
     seed: u64,
     pub(super) name: &'static str,
     game: Game,
-    before: Picture,
+    before: StoreState,
     /// What stands there.
-    pub(super) after: Picture,
+    pub(super) after: StoreState,
     /// Believers may be as many, after the limit was lowered.
     ceiling: u32,
     idle_since: Option<Moment>,
@@ -91,8 +91,8 @@ impl Referee {
             seed,
             name,
             game,
-            before: Picture::new(name, game.primitive),
-            after: Picture::new(name, game.primitive),
+            before: StoreState::new(name, game.primitive),
+            after: StoreState::new(name, game.primitive),
             ceiling: 0,
             idle_since: None,
             open_since: None,
@@ -225,12 +225,14 @@ impl Referee {
             // Until somebody looks.
             Watches::Never => return,
             // Who looks out for what those of before do not say begins after a second, and looks once a second.
-            Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM && self.game.elders > 0 => {
+            Watches::Usual | Watches::Arrive
+                if self.game.chaos == Chaos::CALM && self.game.earlier_clients > 0 =>
+            {
                 IDLE_IN_CALM * 6
             }
-            // And so does who looks out for parties that give up: they leave without a write of `.lock`.
+            // And so does who looks out for groups that give up: they leave without a write of `.lock`.
             Watches::Usual | Watches::Arrive
-                if self.game.chaos == Chaos::CALM && self.game.parties && self.game.waits =>
+                if self.game.chaos == Chaos::CALM && self.game.groups && self.game.waits =>
             {
                 IDLE_IN_CALM * 4
             }

@@ -90,7 +90,7 @@ pub(super) enum Decoded {
 
 /// What stands there.
 #[derive(Clone)]
-pub(super) struct Picture {
+pub(super) struct StoreState {
     name: &'static str,
     is_lock: bool,
     coordinate: Arc<Coordinate>,
@@ -103,7 +103,7 @@ pub(super) struct Picture {
     marked: BTreeSet<SessionId>,
 }
 
-impl Picture {
+impl StoreState {
     pub(super) fn new(name: &'static str, primitive: Primitive) -> Self {
         Self {
             name,
@@ -231,7 +231,7 @@ impl Picture {
 }
 
 /// Who holds, who is named, and what the contenders say, each session by how it begins.
-impl fmt::Debug for Picture {
+impl fmt::Debug for StoreState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn short(session: &SessionId) -> &str {
             session.as_str().get(..8).unwrap_or(session.as_str())
@@ -257,7 +257,7 @@ impl fmt::Debug for Picture {
     }
 }
 
-impl Sight for Picture {
+impl Sight for StoreState {
     fn record(&self) -> Option<&Record> {
         if let LockKeyState::Record { record, .. } = self.lock() { Some(record) } else { None }
     }

@@ -38,8 +38,8 @@ fn where_every_watch_arrives_clients_of_other_kinds_keep_nobody_waiting() {
     play(Game { foreigners: 2, pollers: 1, idlers: 1, ..ARRIVE });
     let chaos = Chaos { crash: 0.01, expire: 0.02, ..Chaos::CALM };
     play(Game { foreigners: 2, chaos, ..ARRIVE });
-    play(Game { elders: 3, ..ARRIVE });
-    play(Game { elders: 3, foreigners: 1, chaos, ..ARRIVE });
+    play(Game { earlier_clients: 3, ..ARRIVE });
+    play(Game { earlier_clients: 3, foreigners: 1, chaos, ..ARRIVE });
 }
 
 #[test]
@@ -54,5 +54,5 @@ fn where_no_watch_tells_anything_all_are_served_by_listings() {
     play(Game { chaos, ..NEVER });
     play(Game { chaos: Chaos { evict: 0.01, ..Chaos::CALM }, ..NEVER });
     play(Game { foreigners: 2, chaos: Chaos { expire: 0.002, ..Chaos::CALM }, ..NEVER });
-    play(Game { elders: 3, ..NEVER });
+    play(Game { earlier_clients: 3, ..NEVER });
 }

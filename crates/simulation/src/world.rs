@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::agent::{Agent, Stopping};
 use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
-use super::earlier_version::Elder;
+use super::earlier_version::EarlierClient;
 use super::foreign::{Foreign, Habit};
 use super::intervals;
 use super::referee::{Client, Referee};
@@ -43,7 +43,7 @@ pub(super) struct Game {
     /// Agents at a time.
     pub(super) agents: usize,
     /// Slotkeepers of the version before at a time.
-    pub(super) elders: usize,
+    pub(super) earlier_clients: usize,
     /// Other clients at a time.
     pub(super) foreigners: usize,
     /// Those that look only now and then whether there is room.
@@ -57,7 +57,7 @@ pub(super) struct Game {
     /// Some agents have a priority.
     pub(super) priorities: bool,
     /// There are two semaphores, and most agents want both together; one takes them one by one.
-    pub(super) parties: bool,
+    pub(super) groups: bool,
     /// Agents have another limit in their configuration, or another policy where it differs from the one in force.
     pub(super) policies: bool,
     /// Some agents wait for so long only, or try once.
@@ -116,7 +116,7 @@ enum Coming {
     /// Another client's next step.
     Foreign { place: usize, timer: u64 },
     /// The next step of a slotkeeper of the version before.
-    Elder { place: usize, timer: u64 },
+    EarlierClient { place: usize, timer: u64 },
     /// The session of a process that was killed ends.
     Expire { session: SessionId },
     /// All agents come again.
@@ -147,7 +147,7 @@ pub(super) struct World {
     consul: Consul,
     waits: Waits,
     agents: Vec<Agent>,
-    elders: Vec<Elder>,
+    earlier_clients: Vec<EarlierClient>,
     foreigners: Vec<Foreign>,
     lives: u64,
     /// Those who write, each by its life.
@@ -192,7 +192,7 @@ impl World {
             consul: Consul::new(TTL, game.lasts, game.primitive),
             waits: Waits::default(),
             agents: Vec::new(),
-            elders: Vec::new(),
+            earlier_clients: Vec::new(),
             foreigners: Vec::new(),
             lives: 0,
             clients: HashMap::new(),
@@ -215,11 +215,11 @@ impl World {
             world.agents.push(agent);
             world.act(place);
         }
-        for place in 0..game.elders {
-            let elder = world.new_elder();
-            world.elders.push(elder);
+        for place in 0..game.earlier_clients {
+            let earlier_client = world.new_earlier_client();
+            world.earlier_clients.push(earlier_client);
             let wait = Duration::from_millis(world.rng.u64(..100));
-            world.elder_later(place, wait);
+            world.earlier_client_later(place, wait);
         }
         let habits =
             [(Habit::Waits, game.foreigners), (Habit::Polls, game.pollers), (Habit::Idles, game.idlers)];
@@ -335,8 +335,10 @@ impl World {
                 }
             }
             Coming::Foreign { place, timer } if self.foreigners[place].timer == timer => self.foreign(place),
-            Coming::Elder { place, timer } if self.elders[place].timer == timer => self.elder(place),
-            Coming::Foreign { .. } | Coming::Elder { .. } => {}
+            Coming::EarlierClient { place, timer } if self.earlier_clients[place].timer == timer => {
+                self.earlier_client(place);
+            }
+            Coming::Foreign { .. } | Coming::EarlierClient { .. } => {}
             Coming::Expire { session } => self.consul.destroy(&session, self.now),
             Coming::Wave => self.wave(),
             Coming::Chaos => self.go_wrong(),
@@ -458,26 +460,26 @@ impl World {
         self.later(after, Coming::Foreign { place, timer: self.number + 1 });
     }
 
-    fn elder(&mut self, place: usize) {
-        let after = self.elders[place].step(&mut self.consul, &mut self.rng, self.now);
-        if self.elders[place].done {
+    fn earlier_client(&mut self, place: usize) {
+        let after = self.earlier_clients[place].step(&mut self.consul, &mut self.rng, self.now);
+        if self.earlier_clients[place].done {
             if !self.open {
                 return;
             }
-            self.elders[place] = self.new_elder();
+            self.earlier_clients[place] = self.new_earlier_client();
             self.served += 1;
         }
-        self.elder_later(place, after);
+        self.earlier_client_later(place, after);
     }
 
-    fn new_elder(&mut self) -> Elder {
+    fn new_earlier_client(&mut self) -> EarlierClient {
         let deaf = self.game.watches == Watches::Never;
-        Elder::new(self.game.limit, deaf, &mut self.rng, self.now)
+        EarlierClient::new(self.game.limit, deaf, &mut self.rng, self.now)
     }
 
-    fn elder_later(&mut self, place: usize, after: Duration) {
-        self.elders[place].timer = self.number + 1;
-        self.later(after, Coming::Elder { place, timer: self.number + 1 });
+    fn earlier_client_later(&mut self, place: usize, after: Duration) {
+        self.earlier_clients[place].timer = self.number + 1;
+        self.later(after, Coming::EarlierClient { place, timer: self.number + 1 });
     }
 
     /// Clients that wait for a change hear of it.
@@ -488,10 +490,10 @@ impl World {
                 self.foreign_later(place, after);
             }
         }
-        for place in 0..self.elders.len() {
-            if self.elders[place].hears(&self.consul) {
+        for place in 0..self.earlier_clients.len() {
+            if self.earlier_clients[place].hears(&self.consul) {
                 let after = Duration::from_micros(self.rng.u64(200..5000));
-                self.elder_later(place, after);
+                self.earlier_client_later(place, after);
             }
         }
     }

@@ -49,16 +49,16 @@ impl RawWorkload {
         let kill_after_at = at.key("kill_after");
         let kill_after =
             value::duration(kill_after, KILL_AFTER, Duration::ZERO..=DAY, &kill_after_at, findings);
-        let longest = fence::longest_kill_after(ttl);
-        if stops && kill_after > longest && !findings.is_unsure(&FieldPath::of("session.ttl")) {
+        let max = fence::max_kill_after(ttl);
+        if stops && kill_after > max && !findings.is_unsure(&FieldPath::of("session.ttl")) {
             let fix = fence::shortest_ttl(kill_after)
                 .map_or(String::new(), |ttl| format!(", or a session.ttl of at least {}", show(ttl)));
-            let (ttl, kill_after, longest) = (show(ttl), show(kill_after), show(longest));
+            let (ttl, kill_after, max) = (show(ttl), show(kill_after), show(max));
             findings.fault(
                 &kill_after_at,
                 format!(
                     "with a session.ttl of {ttl}, the workload cannot have {kill_after} to stop and be certain to end before the \
-                     slot is lost; write at most {longest}{fix}"
+                     slot is lost; write at most {max}{fix}"
                 ),
             );
         }

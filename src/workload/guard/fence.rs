@@ -141,14 +141,14 @@ pub fn tolerates(ttl: Duration, kill_after: Duration) -> Duration {
 
 /// The longest that a command may have for stopping under a session of this TTL: an outage as long as an attempt to renew may
 /// take is survived then.
-pub fn longest_kill_after(ttl: Duration) -> Duration {
+pub fn max_kill_after(ttl: Duration) -> Duration {
     tolerates(ttl, Terms::new(ttl).renew_timeout())
 }
 
 /// The shortest TTL, in whole seconds, under which a command may have that long for stopping; `None`: under none that
 /// Consul allows.
 pub fn shortest_ttl(kill_after: Duration) -> Option<Duration> {
-    (10..=86_400).map(Duration::from_secs).find(|ttl| longest_kill_after(*ttl) >= kill_after)
+    (10..=86_400).map(Duration::from_secs).find(|ttl| max_kill_after(*ttl) >= kill_after)
 }
 
 #[cfg(test)]
@@ -246,11 +246,11 @@ mod tests {
         for seconds in [0, 1, 3, 5, 10, 30, 300, 3600] {
             let kill_after = Duration::from_secs(seconds);
             let ttl = shortest_ttl(kill_after).unwrap();
-            assert!(longest_kill_after(ttl) >= kill_after);
+            assert!(max_kill_after(ttl) >= kill_after);
             let shorter = ttl.saturating_sub(Duration::from_secs(1));
-            assert!(ttl == Duration::from_secs(10) || longest_kill_after(shorter) < kill_after);
+            assert!(ttl == Duration::from_secs(10) || max_kill_after(shorter) < kill_after);
         }
-        assert!(longest_kill_after(Duration::from_secs(10)) >= Duration::from_secs(2));
+        assert!(max_kill_after(Duration::from_secs(10)) >= Duration::from_secs(2));
         assert_eq!(shortest_ttl(Duration::from_secs(100_000)), None);
     }
 

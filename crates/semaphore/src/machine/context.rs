@@ -8,11 +8,11 @@ use crate::notice::Notice;
 use crate::plan::GroupMember;
 use crate::{Identity, Lease, Moment, SessionId, Wall};
 
-/// What every step is given.
+/// The input of every step.
 pub(crate) struct Context<'a> {
     /// The session, once it is known to live or have lived.
     pub(crate) session: Option<&'a SessionId>,
-    /// The session even where it is only remembered from an earlier process: what leaving goes by.
+    /// The session, even if it is only remembered from an earlier process. Leaving uses this one.
     pub(crate) remembered: Option<&'a SessionId>,
     /// The process's own nonce.
     pub(crate) nonce: &'a str,
@@ -20,7 +20,7 @@ pub(crate) struct Context<'a> {
     pub(crate) past: &'a [String],
     /// Whether an earlier process has made the session.
     pub(crate) resumed: bool,
-    /// For how long that one may believe that it has what the session has, where it may still run.
+    /// How long the earlier process may still take the session's slots for its own, if it may still run.
     pub(crate) contested: Option<Duration>,
     /// Whether Consul has answered anything yet.
     pub(crate) reached: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Context<'a> {
     pub(crate) wall: Wall,
     pub(crate) ttl: Duration,
     pub(crate) watch_grace: Option<Duration>,
-    /// The party that this semaphore is a member of.
+    /// The acquire group of this semaphore.
     pub(crate) together: Option<GroupMember<'a>>,
     /// The prefixes under which slots are held.
     pub(crate) holds: &'a [String],

@@ -20,15 +20,10 @@ impl Machine {
         let due = self.timers.is_due(Timer::Read, cx.now);
         let view = match (self.refresh, self.view.as_ref()) {
             (Some(refresh @ (Refresh::LockKey | Refresh::LockKeyConsistent)), Some(view)) => {
-                return self.read_lock(
-                    view.lock_key(),
-                    view.latest(),
-                    refresh == Refresh::LockKeyConsistent,
-                    cx,
-                );
+                return self.read(refresh, view.lock_key(), view.latest(), cx);
             }
             (None, Some(_)) if !due => self.view.take(),
-            // Only a listing tells that nothing is hidden any more.
+            // Only a listing tells that no key is hidden any more.
             (None, Some(_)) if self.own_keys_suffice(cx) => {
                 let Some(view) = self.view.take() else { return };
                 self.read_keys(&view, session, cx);
@@ -56,9 +51,8 @@ impl Machine {
                 self.apply_plan(&view, session, plan, cx);
             }
             Intent::Leave(reason) => match plan::leave(&view, input, cx.now) {
-                Plan { refresh: Some(Refresh::Prefix), .. } => self.list(cx),
                 Plan { refresh: Some(refresh), .. } => {
-                    self.read_lock(view.lock_key(), view.latest(), refresh == Refresh::LockKeyConsistent, cx);
+                    self.read(refresh, view.lock_key(), view.latest(), cx);
                 }
                 Plan { write: Some(write), .. } => self.commit(write, cx),
                 Plan { write: None, .. } if self.proved => self.gone(reason, cx),
@@ -70,12 +64,12 @@ impl Machine {
         self.confirmed = false;
         let keeps = cx.occupied || self.withheld().is_some();
         if intent != self.intent() && matches!(self.in_flight, InFlight::None) && !keeps {
-            // The plan ended the asking; what is left of us in Consul goes at once.
+            // The plan ended the acquisition. The remaining keys are removed at once.
             self.decide(session, cx);
         }
     }
 
-    /// Comes: by one write where that is enough, else after everything was listed.
+    /// Enqueues by one write if that is enough, else lists first.
     fn join(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         let wall = cx.wall.text(cx.now);
         match plan::join(&self.settings.prefix, self.plan_input(session, &wall, cx)) {
@@ -84,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// Who plans.
+    /// The input of a plan.
     pub(super) fn plan_input<'a>(
         &'a self,
         session: &'a SessionId,
@@ -112,11 +106,11 @@ impl Machine {
         }
     }
 
-    /// Goes by a plan to hold.
+    /// Executes a plan to hold: settles a loss, then the outcome, then what the plan reads or writes.
     fn apply_plan(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
         self.timers.set(Timer::Recheck, plan.recheck);
-        if let Some(owner) = plan.inquire.filter(|owner| self.lock_delay.needs_delay_of(owner)) {
-            cx.out.push_back(Command::ReadLockDelay { name: self.name.clone(), session: owner });
+        if let Some(owner) = plan.inquire.as_ref().filter(|owner| self.lock_delay.needs_delay_of(owner)) {
+            cx.out.push_back(Command::ReadLockDelay { name: self.name.clone(), session: owner.clone() });
         }
         if self.last_role.0 != plan.role {
             self.last_role = (plan.role, cx.now);
@@ -126,86 +120,76 @@ impl Machine {
         if let PlanOutcome::Evicted(by) = plan.outcome {
             return self.handle_eviction(by, view, session, cx);
         }
-        let held = self.holds();
-        if cx.ending && !held && plan.outcome != PlanOutcome::Holding {
+        if cx.ending && !self.holds() && plan.outcome != PlanOutcome::Holding {
             return self.start_leaving(LeaveReason::Released);
         }
-        let contender_stands = view.contender(session).is_some();
-        self.session_lives &= !contender_stands;
-        if held && plan.outcome != PlanOutcome::Holding {
-            // With the contender gone, that the session has ended is the likely cause.
-            if !self.proved || !contender_stands && !self.session_lives {
+        let contender_exists = view.contender(session).is_some();
+        self.session_lives &= !contender_exists;
+        if self.holds() && plan.outcome != PlanOutcome::Holding {
+            // The likely cause of a missing contender key is that the session has ended.
+            if !self.proved || !contender_exists && !self.session_lives {
                 return self.verify(view, session, cx);
             }
-            let in_record =
-                view.record().is_some_and(|record| record.slots_of(session) == self.settings.slots);
-            let reason =
-                if in_record && !contender_stands { LossReason::ContenderGone } else { LossReason::Evicted };
-            self.lose(reason, cx);
+            self.conclude_loss(view, session, cx);
             if self.intent() != Intent::Hold {
                 return;
             }
         }
         match plan.outcome {
-            // A waiter renews less often than a holder: what begins by an old lease would end early in an outage.
-            PlanOutcome::Holding if !held && !cx.lease_is_fresh() => {
-                self.set_finding(Finding::SlotsUnproved);
-                self.finds_room(cx.now);
-                return self.watch(plan.watch, cx);
-            }
-            // The token of what an earlier process was given is not known: it is that of `.lock` as it is by now, or another
-            // process of the same session might have told a higher one.
-            PlanOutcome::Holding if !held && cx.resumed && self.needs_token(cx) => {
-                return self.read_keys(view, session, cx);
-            }
-            PlanOutcome::Holding if cx.together.is_some() && !held => {
-                self.set_finding(Finding::Slots);
-                return self.watch(plan.watch, cx);
-            }
-            PlanOutcome::Holding => self.hold(view, session, cx),
-            PlanOutcome::NotHolding { room: true } => self.finds_room(cx.now),
-            // Whether there is room is not known before that is read.
+            PlanOutcome::Holding if !self.holds() => self.acquire(view, session, plan, cx),
             PlanOutcome::NotHolding { room: false } if self.settings.try_once() && plan.refresh.is_none() => {
-                return self.time_out(cx);
+                // Whether there is room is known only after the refresh.
+                self.time_out(cx);
             }
-            PlanOutcome::NotHolding { room: false } => {
-                if let Some(acquiring) = self.state.acquiring_mut() {
-                    acquiring.room_since = None;
-                }
-            }
-            // Seen to above.
-            PlanOutcome::Evicted(_) => return,
             PlanOutcome::Blocked(why) => {
                 self.report_blocked(why, plan.watch, cx);
-                match plan.refresh.filter(|_| self.intent() == Intent::Hold) {
-                    Some(Refresh::Prefix) => return self.list(cx),
-                    Some(refresh) => {
-                        return self.read_lock(
-                            view.lock_key(),
-                            view.latest(),
-                            refresh == Refresh::LockKeyConsistent,
-                            cx,
-                        );
+                if self.intent() == Intent::Hold {
+                    if let Some(refresh) = plan.refresh {
+                        self.read(refresh, view.lock_key(), view.latest(), cx);
+                    } else if let Some(write) = plan.write {
+                        self.commit(write, cx);
                     }
-                    None => {}
                 }
-                if let Some(write) = plan.write.filter(|_| self.intent() == Intent::Hold) {
-                    self.commit(write, cx);
-                }
-                return;
             }
+            PlanOutcome::NotHolding { room } => {
+                self.note_room(room, cx.now);
+                self.execute(view, session, plan, cx);
+            }
+            PlanOutcome::Holding | PlanOutcome::Evicted(_) => self.execute(view, session, plan, cx),
         }
-        match plan.refresh {
-            Some(refresh @ (Refresh::LockKey | Refresh::LockKeyConsistent)) => {
-                return self.read_lock(
-                    view.lock_key(),
-                    view.latest(),
-                    refresh == Refresh::LockKeyConsistent,
-                    cx,
-                );
-            }
-            Some(Refresh::Prefix) => return self.list(cx),
-            None => {}
+    }
+
+    /// A consistent read shows that the slots are no longer held.
+    fn conclude_loss(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        let in_record = view.record().is_some_and(|record| record.slots_of(session) == self.settings.slots);
+        let contender_gone = in_record && view.contender(session).is_none();
+        self.lose(if contender_gone { LossReason::ContenderGone } else { LossReason::Evicted }, cx);
+    }
+
+    /// The view shows slots that the machine does not report as held yet.
+    fn acquire(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
+        if !cx.lease_is_fresh() {
+            // A waiter renews less often than a holder: a hold that begins under an old lease would end early in an outage.
+            self.set_finding(Finding::SlotsUnproved);
+            self.note_room(true, cx.now);
+            self.watch(plan.watch, cx);
+        } else if cx.resumed && self.needs_token(cx) {
+            // The token of an earlier process's grant is unknown. Read `.lock` for it: another process of the same session
+            // may have reported a higher token than the known index.
+            self.read_keys(view, session, cx);
+        } else if cx.together.is_some() {
+            self.set_finding(Finding::Slots);
+            self.watch(plan.watch, cx);
+        } else {
+            self.hold(view, session, cx);
+            self.execute(view, session, plan, cx);
+        }
+    }
+
+    /// Reads or writes what a plan asks for. Without either, the machine waits for the plan's watches.
+    fn execute(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
+        if let Some(refresh) = plan.refresh {
+            return self.read(refresh, view.lock_key(), view.latest(), cx);
         }
         if plan.write.is_none() && self.failures.is_of_writes() {
             self.write_succeeded(cx);
@@ -223,12 +207,12 @@ impl Machine {
                 self.follows_up = false;
             }
         }
-        // One that has found free slots and leaves others their time does not wait for a slot yet.
-        let patient = self.timers.is_set(Timer::Yield);
-        let told = |acquiring: &Acquiring| {
-            acquiring.cause == WaitCause::Queue || patient && acquiring.room_since.is_some()
+        // A newcomer that has found free slots and yields to others does not wait for a slot yet.
+        let yields = self.timers.is_set(Timer::Yield);
+        let is_reported = |acquiring: &Acquiring| {
+            acquiring.cause == WaitCause::Queue || yields && acquiring.room_since.is_some()
         };
-        if self.state.acquiring().is_some_and(|acquiring| !told(acquiring)) {
+        if self.state.acquiring().is_some_and(|acquiring| !is_reported(acquiring)) {
             self.report_waiting(view, session, cx);
         }
         self.watch(plan.watch, cx);
@@ -244,7 +228,7 @@ impl Machine {
                 return self.timers.set_once(Timer::Read, || rounds::next(cx.who, cx.now));
             }
             Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
-            // Once soon, in case that all whom `.lock` names have died together.
+            // Soon for once, in case all named waiters have died together.
             Role::Behind if self.listed_at.is_none() => cx.ttl * 2,
             Role::Behind if self.relies(cx) => MAX_LIST_INTERVAL.min(cx.ttl * 8),
             Role::Behind => MAX_LIST_INTERVAL,
@@ -261,7 +245,7 @@ impl Machine {
             self.in_flight = InFlight::CheckingSession;
             self.refresh = Some(Refresh::Prefix);
         } else {
-            self.read_lock(view.lock_key(), view.latest(), true, cx);
+            self.read(Refresh::LockKeyConsistent, view.lock_key(), view.latest(), cx);
         }
     }
 
@@ -278,7 +262,7 @@ impl Machine {
         let contender = view.contender(session);
         let granted = contender.filter(|_| view.was_granted(session)).map(|one| one.modify_index);
         let stored = granted.unwrap_or(view.lock_index());
-        // One that an earlier process of ours held has been ours all along: its token still orders us rightly.
+        // A slot of an earlier process has been held all along: its token still orders the holders rightly.
         let resumed = self.token.take().filter(|token| *token <= stored);
         let entry = view.entry_of(session);
         let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
@@ -294,7 +278,7 @@ impl Machine {
         self.watch_failing_since = None;
         self.state = State::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
         let took = cx.now.since(asked_at);
-        // Whoever was let in by the one that left has seen the release and the grant in one.
+        // A waiter that was granted its slots by a handoff has seen the release and the grant at once.
         let handoff = waited.then(|| cx.now.since(room_since.unwrap_or(cx.now)));
         let (name, session) = (self.name.clone(), session.clone());
         cx.notify(Notice::Acquired {
@@ -314,12 +298,12 @@ impl Machine {
             acquiring.waited = true;
         }
         if self.settings.is_lock() {
-            // Who has it is told as it is seen, and who else waits nobody knows.
+            // The owner is reported when it is seen. Other waiters of a lock are unknown.
             return;
         }
         let (taken, limit) =
             view.record().map_or((0, self.settings.limit), |record| (record.taken(), record.limit));
-        // Of one that is about to come: where it will stand.
+        // A newcomer reports the position that it will have.
         let ahead = view.waiters().into_iter().filter(|one| one.priority() >= self.settings.priority).count();
         let coming = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
         let position = view.position(session).unwrap_or(coming);
@@ -340,7 +324,7 @@ impl Machine {
 
     pub(crate) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
         if self.intent() != Intent::Hold {
-            // It is being given back: that it is gone already ends the same way.
+            // A slot that is being released ends the same way if it is lost.
             return;
         }
         let Some(slot) = self.state.take_slot(cx.now) else { return };
@@ -355,7 +339,7 @@ impl Machine {
         }
     }
 
-    /// Tells of the loss of a slot: its token.
+    /// Reports the loss of a slot. Returns its token.
     pub(super) fn report_lost(&mut self, slot: Slot, reason: LossReason, cx: &mut Context<'_>) -> u64 {
         let Slot { since, session, token, indexes } = slot;
         let (name, held) = (self.name.clone(), cx.now.since(since));
@@ -385,7 +369,7 @@ impl Machine {
         });
     }
 
-    /// Without a session nothing of ours can be in Consul but what is dead already.
+    /// Without a session only dead keys can remain in Consul.
     pub(super) fn without_session(&mut self, cx: &mut Context<'_>) {
         match &mut self.state {
             State::Leaving { reason, .. } => {
@@ -399,9 +383,13 @@ impl Machine {
         }
     }
 
-    fn finds_room(&mut self, now: Moment) {
-        if let Some(acquiring) = self.state.acquiring_mut() {
+    /// Notes since when there has been room for the slots.
+    fn note_room(&mut self, room: bool, now: Moment) {
+        let Some(acquiring) = self.state.acquiring_mut() else { return };
+        if room {
             acquiring.finds_room(now);
+        } else {
+            acquiring.room_since = None;
         }
     }
 }

@@ -7,18 +7,18 @@ use crate::settings::OnLost;
 use crate::view::View;
 
 impl Machine {
-    /// The operator by whom it was told to leave, where that is why it stands as it does.
+    /// The operator that evicted the slot, if that is the reason for the present state.
     pub fn evicted_by(&self) -> Option<&str> {
         self.evicted_by.as_deref()
     }
 
-    /// The fencing token of the slot that was lost although nobody else can have it yet, while its workload is being stopped.
+    /// The fencing token of the lost slot, while its workload is being stopped and no other client can acquire it.
     pub fn stopping(&self) -> Option<u64> {
         self.stopping
     }
 
-    /// The same of one that is given on only afterwards: it was told to leave, or goes of itself. One that asks for it again may
-    /// have it back before.
+    /// The token of a slot that is released after its workload has stopped, because it was evicted or the client leaves. A slot
+    /// that is to be acquired again is not withheld.
     pub fn withheld(&self) -> Option<u64> {
         self.stopping.filter(|_| self.evicted_by.is_some() || matches!(self.intent(), Intent::Leave(_)))
     }
@@ -37,7 +37,7 @@ impl Machine {
         cx: &mut Context<'_>,
     ) {
         let has = view.is_owner(session) || view.holds(session, self.settings.slots);
-        // What an earlier process of ours held, its workload may be running on.
+        // The workload may run on a slot of an earlier process.
         let found = self.token.take().filter(|_| has).map(|token| {
             let entry = view.entry_of(session);
             let since = entry.and_then(|entry| cx.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
@@ -45,13 +45,13 @@ impl Machine {
             Slot { since, session: session.clone(), token, indexes }
         });
         let slot = self.state.take_slot(cx.now).or(found);
-        // One whose lease has run out meanwhile was told so: its workload may not have stopped yet.
+        // If the lease has expired meanwhile, that was reported: the workload may not have stopped yet.
         let stopping = self.stopping.filter(|_| has);
         let held = slot.is_some() || stopping.is_some();
         cx.notify(Notice::Evicted { name: self.name.clone(), by: by.clone(), held });
         self.evicted_by = Some(by);
         let lost = slot.map(|slot| self.report_lost(slot, LossReason::Evicted, cx)).or(stopping);
-        // Who was taken out of `.lock` by force besides has nothing to keep.
+        // After a forced eviction from `.lock` there is nothing to keep.
         self.stopping = lost.filter(|_| has && !cx.occupied);
         self.start_leaving(match (lost, self.settings.on_lost) {
             (Some(_), _) if cx.occupied => LeaveReason::Lost,

@@ -57,7 +57,7 @@ impl Failures {
         self.failing.take().is_some()
     }
 
-    /// Whether that is of another kind than what failed before.
+    /// Whether the kind of failure differs from that of the last one.
     fn is_news(&mut self, failure: &Failure) -> bool {
         let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
         before != Some(failure.kind)

@@ -11,13 +11,13 @@ use super::{Backoff, Moment, SessionId};
 
 #[derive(Clone, Debug)]
 pub(super) struct LockDelayTracker {
-    /// Who has had the lock last, as far as is known.
+    /// The last known owner of the lock.
     owner: Option<SessionId>,
-    /// Whose delay has been asked for, and what it is.
+    /// The session whose lock-delay was asked for, and its delay.
     delay: Option<(SessionId, Option<Duration>)>,
-    /// When the lock was seen to come free, by a watch that was there in time.
+    /// When a watch saw the lock come free.
     freed_at: Option<Moment>,
-    /// Nobody gets it before.
+    /// The end of the lock-delay.
     until: Option<Moment>,
     blind: Backoff,
 }
@@ -30,14 +30,14 @@ impl Default for LockDelayTracker {
 }
 
 impl LockDelayTracker {
-    /// Takes in who has the lock, seen at an instant; whether that is news. `in_time`: as it happened.
+    /// Notes the owner of the lock. Returns whether it has changed. `in_time`: the change was seen as it happened.
     pub(super) fn see(&mut self, owner: Option<&SessionId>, in_time: bool, now: Moment) -> bool {
         if owner == self.owner.as_ref() {
             return false;
         }
         match owner {
             Some(_) => *self = Self { delay: self.delay.take(), ..Self::default() },
-            // Whose delay it is was known before, or is not known.
+            // The delay belongs to an earlier owner, or to an unknown one.
             None => self.freed_at = Some(now).filter(|_| in_time && self.delay_is_that_of_the_owner()),
         }
         self.owner = owner.cloned();
@@ -64,7 +64,7 @@ impl LockDelayTracker {
         }
     }
 
-    /// Consul has refused the lock, although nobody has it: how long to wait, where that is known, and else for a while.
+    /// Consul has refused a free lock. Returns how long to wait, if the lock-delay is known.
     pub(super) fn refused(&mut self, now: Moment, rng: &mut fastrand::Rng) -> Option<Duration> {
         let delay = self.delay.as_ref().and_then(|(_, delay)| *delay);
         let ends =
@@ -73,7 +73,7 @@ impl LockDelayTracker {
         ends.map(|ends| ends.since(now))
     }
 
-    /// Until when nobody gets the lock, as far as is known.
+    /// The end of the lock-delay, as far as is known.
     pub(super) fn delayed_until(&self) -> Option<Moment> {
         self.until
     }

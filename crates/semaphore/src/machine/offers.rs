@@ -20,17 +20,17 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offers {
     foreign: BTreeMap<SessionId, Known>,
-    /// A slot stands open, and is counted up to here.
+    /// A slot is free, and its time is counted up to here.
     open_since: Option<Moment>,
     /// The holders at the last look since everything was listed.
     holders: Option<BTreeSet<SessionId>>,
 }
 
 impl Offers {
-    /// Takes in a view; `free`: a slot stands open in it; `first`: of the first of ours in line, before whom none of ours is let in.
+    /// Notes a view. `free`: it has a free slot. `first`: the client is the first slotkeeper client of the queue.
     pub(super) fn see(&mut self, view: &View, free: bool, first: bool, now: Moment) {
         self.count(now);
-        // Those who come now have let nothing pass.
+        // A new contender has been offered nothing yet.
         if view.is_listed() {
             self.see_passed(view, first);
         }
@@ -52,7 +52,7 @@ impl Offers {
         self.open_since = (free && !self.foreign.is_empty()).then_some(now);
     }
 
-    /// Whether a slot stands open for a foreign contender.
+    /// Whether a slot is left to a foreign contender.
     pub(super) fn are_open(&self) -> bool {
         self.open_since.is_some()
     }
@@ -63,9 +63,9 @@ impl Offers {
             view.record().into_iter().flat_map(|record| record.holders.iter().cloned()).collect();
         let before = self.holders.replace(holders);
         let (Some(before), Some(holders)) = (before, &self.holders) else { return };
-        // One that is not known has come since everything was listed.
+        // An unknown contender has enqueued since the listing.
         let is_foreign = |session: &SessionId| {
-            // That one of ours has left may be known before that it held.
+            // A slotkeeper client's departure may be seen before its grant.
             let unknown = || first && !view.was_ours(session);
             view.contender(session).map_or_else(unknown, |one| one.entry.is_none())
         };
@@ -74,7 +74,7 @@ impl Offers {
         }
     }
 
-    /// From here on nobody knows whether the slot stands open.
+    /// From here on it is unknown whether the slot is free.
     pub(super) fn lose_sight(&mut self, now: Moment) {
         self.count(now);
         self.open_since = None;
@@ -87,7 +87,7 @@ impl Offers {
         }
     }
 
-    /// Tells the view what is known by now.
+    /// Copies the offers into the view.
     pub(super) fn tell(&self, view: &mut View, now: Moment) {
         let open = self.open_since.map(|since| now.since(since)).unwrap_or_default();
         let offers = self.foreign.iter().map(|(session, known)| {
@@ -112,7 +112,7 @@ mod tests {
         pair("p/.lock", format!(r#"{{"Limit":1,"Holders":[{holders}]}}"#).as_bytes(), None, index)
     }
 
-    /// One held by `a`, for which wait, in this order, a foreign client, `b` and `input`.
+    /// A semaphore held by `a`, with a foreign client, `b` and `input` in its queue, in this order.
     fn listed() -> View {
         let entry = |state| Entry::new(state, 1, 0, String::new(), Identity::default()).encode();
         let (held, waiting) = (entry(WaiterState::Held), entry(WaiterState::Waiting));
@@ -136,7 +136,7 @@ mod tests {
         view.see_lock(Some(lock("b", 10)), 10);
         offers.see(&view, false, true, now);
         assert!(!is_passed(&offers));
-        // Nobody of ours can have come before the first one: this one is of another kind.
+        // No slotkeeper client can be ahead of the first one: this contender is foreign.
         view.see_lock(Some(lock("c", 14)), 14);
         let mut of_another = offers.clone();
         of_another.see(&view, false, false, now);

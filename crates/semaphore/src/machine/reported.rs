@@ -10,37 +10,37 @@ use crate::view::View;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reported {
-    /// That the stored limit differs from the configured one: the stored one.
+    /// The stored limit that was reported as different from the configured one.
     limit: Option<u32>,
-    /// That the record has another form than the configured one.
+    /// Whether a different form of the record was reported.
     form: bool,
-    /// That Consul gives the lock to nobody for a while.
+    /// Whether the lock-delay was reported.
     delay: bool,
-    /// Who has the lock.
+    /// The owner of the lock that was reported last.
     leader: Option<SessionId>,
     /// The stored limit that was seen last.
     seen_limit: Option<u32>,
 }
 
 impl Reported {
-    /// The configured limit is another one: how it differs is to be told anew.
+    /// The configured limit has changed: a difference is reported again.
     pub(super) fn forget_limit(&mut self) {
         self.limit = None;
     }
 
-    /// The stored limit was changed by an own write, which is told as such.
+    /// An own write, which is reported as such, changed the stored limit.
     pub(super) fn note_limit_set(&mut self, limit: u32) {
         self.seen_limit = Some(limit);
     }
 
-    /// Whether it is yet to be told that Consul gives the lock to nobody for a while; asked once.
+    /// Whether the lock-delay is not reported yet. Marks it as reported.
     pub(super) fn is_first_delay(&mut self) -> bool {
         !std::mem::replace(&mut self.delay, true)
     }
 }
 
 impl Machine {
-    /// Takes in who has the lock; `in_time`: as it has happened just now.
+    /// Notes the owner of the lock. `in_time`: the change was seen as it happened.
     pub(super) fn observe_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
         let single = self.view.as_ref().and_then(View::single);
         let owner = single.and_then(|single| single.owner.as_ref());

@@ -3,7 +3,7 @@
 use super::{Context, InFlight, Machine};
 use crate::command::{Command, Failure, FailureKind, Part};
 use crate::plan;
-use crate::plan::Write;
+use crate::plan::{Refresh, Write};
 use crate::timing::contest;
 use crate::view::View;
 use crate::{Moment, SessionId};
@@ -15,17 +15,17 @@ pub(crate) enum Claim {
     Unknown,
     /// The nonce is being written; `again`: it was there before, and was overwritten.
     Writing {
-        /// Whether another nonce is that of a process which came after this one.
+        /// Whether another nonce belongs to a later process.
         again: bool,
     },
-    /// It has nothing here that could bear the nonce, so that another process cannot be told.
+    /// The session has no key here that could bear the nonce and tell another process.
     Bare,
-    /// The nonce was written. Another process may believe until then that it holds.
+    /// The nonce was written. Another process may take the slot for its own until then.
     Settling {
         /// [`contest`] after the write.
         until: Moment,
     },
-    /// It is ours.
+    /// The session is this process's alone.
     Ours,
 }
 
@@ -40,8 +40,8 @@ impl Claim {
 }
 
 impl Machine {
-    /// Whether nothing may be decided yet: the session has something here without our nonce, or another process may
-    /// believe for a while that it has it.
+    /// Whether nothing may be decided yet: a key of the session lacks this process's nonce, or another process may still take
+    /// the slots for its own.
     pub(super) fn settle_claim(
         &mut self,
         view: &View,
@@ -64,7 +64,7 @@ impl Machine {
             return self.claim != Claim::Ours;
         };
         if view.was_granted(session) {
-            self.read_lock(view.lock_key(), view.latest(), true, cx);
+            self.read(Refresh::LockKeyConsistent, view.lock_key(), view.latest(), cx);
             return true;
         }
         let again = match self.claim {
@@ -80,7 +80,7 @@ impl Machine {
         true
     }
 
-    /// How far a resumed session is known to be ours alone.
+    /// How far a resumed session is known to be this process's alone.
     pub(crate) fn claim(&self) -> Claim {
         self.claim
     }
@@ -100,20 +100,20 @@ impl Machine {
             && self.failures.current().is_some_and(refuses)
     }
 
-    /// The session is ours alone, or another one by now: only from here on anything is asked for that was not found.
+    /// The session is this process's alone, or a new one. From here on new slots may be acquired.
     pub(crate) fn contest_is_over(&mut self, now: Moment) {
         if let Some(acquiring) = self.state.acquiring_mut() {
             acquiring.since = now;
         }
     }
 
-    /// What was seen bears the nonce of another process, which has taken the session over; told once.
+    /// Whether a key bears the nonce of a later process, which has taken the session over. True once.
     pub(crate) fn take_displaced(&mut self) -> bool {
         std::mem::take(&mut self.displaced)
     }
 
-    /// Looks whether another process has written its nonce. One that was there before ours was written is of the past; so is,
-    /// however late it comes, that of a process before this one, which had a request on its way when it was killed.
+    /// Checks whether a later process has written its nonce. A nonce that was there before the own one is an earlier process's.
+    /// So is a known nonce that comes late, by a request that was under way when its process was killed.
     pub(super) fn check_nonce(&mut self, cx: &Context<'_>) {
         let own = cx.remembered.zip(self.view.as_ref());
         let nonce = own.and_then(|(session, view)| view.entry_of(session)?.nonce.as_deref());

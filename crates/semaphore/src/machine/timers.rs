@@ -7,15 +7,15 @@ use crate::Moment;
 pub(super) enum Timer {
     /// Nothing is sent before.
     Retry,
-    /// What anybody can do is done then, if nobody has.
+    /// When to do what any client could have done.
     Tidy,
     /// The plan is made again, although nothing has changed.
     Recheck,
-    /// Free slots are left until then to whoever has come at the same time, or watches over all.
+    /// Until when free slots are left to other newcomers, or to the lookout.
     Yield,
     /// What is known is read again at the latest then, whatever the watches tell.
     Read,
-    /// Somebody wants to know how things stand: everything is listed then.
+    /// When to list the keys for a reader of the status.
     Refresh,
     /// Everything is looked at once more: a request of an earlier process may be carried out late.
     LookAgain,

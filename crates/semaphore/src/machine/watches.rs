@@ -27,7 +27,7 @@ enum Before {
 #[derive(Clone, Debug)]
 struct Trust {
     before: Before,
-    /// The watch told a change, which no consistent read has shown yet: the key's index before it.
+    /// The watch reported a change that no consistent read has shown yet: the key's index before it.
     told_after: Option<u64>,
     /// Whether the last such change was denied.
     denied: bool,
@@ -109,7 +109,7 @@ impl Watches {
         };
         let in_time = match std::mem::replace(&mut trust.before, goes) {
             Before::Answered => true,
-            // What had happened before it was sent it tells at once.
+            // A new query reports earlier changes at once.
             Before::Cut => !early,
             Before::Failed => false,
         };
@@ -157,7 +157,7 @@ impl Watches {
         }
     }
 
-    /// Whether the last change that the key's watch told did not happen.
+    /// Whether a consistent read denied the last change that the watch reported.
     pub(super) fn doubts(&self, key: &str) -> bool {
         self.trust.get(key).is_some_and(|trust| trust.denied)
     }

@@ -1,4 +1,4 @@
-//! Acquire planning: what a client writes that holds nothing yet, to acquire its slots or to wait in the queue.
+//! Acquire planning: what a client without slots writes, to acquire them or to wait in the queue.
 
 use std::cmp::Ordering;
 
@@ -15,29 +15,31 @@ use crate::settings::Settings;
 use crate::view::{Contender, View};
 use crate::{Moment, SessionId, printable};
 
-/// How one comes to stand in line.
+/// How a client enters the queue.
+#[derive(Clone, Copy)]
 enum EnqueueMode {
-    /// It stands there, or takes the slot, or goes.
+    /// It does not: it is in the queue, is granted its slots, or leaves.
     Unchanged,
-    /// To the end, by its own contender alone.
+    /// At the end, by a write of the own contender key alone.
     Silent,
-    /// And says so in `.lock`, and so competes with all who write there.
+    /// By a write of `.lock` too, which competes with all other writes of `.lock`.
     Announced,
-    /// It stands there, and wants something else now: with a place that compares so to the one it had.
+    /// It is in the queue but wants something else now. The ordering compares its new position to the old one.
     Changed(Ordering),
 }
 
-/// Plans of one that does not hold: to take the slots or to stand in line for them.
+impl EnqueueMode {
+    /// Whether planned writes of other clients must come too late, because the client moves ahead of others.
+    fn overtakes(self) -> bool {
+        matches!(self, Self::Announced | Self::Changed(Ordering::Greater))
+    }
+}
+
+/// Plans of a client without slots: to acquire them, or to wait in the queue.
 pub(super) fn ask(view: &View, record: Record, input: PlanInput<'_>, now: Moment) -> Plan {
     let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
     if record.slots_of(input.session) > 0 {
-        // A share that is no whole slot goes in a transaction of its own. Put back in the same one, the record might
-        // be what it was; Consul then leaves its index as it is, and a rival's check-and-set would not notice.
-        let mut draft = Draft::new(view, record, input.wall, Some(input));
-        draft.remove_holder(input.session);
-        plan.outcome = PlanOutcome::NotHolding { room: draft.free() >= input.settings.slots };
-        plan.write = draft.write(false);
-        return plan;
+        return give_up_partial_hold(view, record, input);
     }
     if let Some(why) = occupied(view, input.session) {
         let watch = Watch {
@@ -49,7 +51,6 @@ pub(super) fn ask(view: &View, record: Record, input: PlanInput<'_>, now: Moment
     if view.contender(input.session).is_some() && !view.is_ordered() {
         return Plan { refresh: Some(Refresh::LockKey), ..plan };
     }
-    let in_line = input.is_in_line(view);
     if let Some(write) = take_like_foreign(view, &record, input) {
         return Plan {
             role: Role::Head,
@@ -57,145 +58,215 @@ pub(super) fn ask(view: &View, record: Record, input: PlanInput<'_>, now: Moment
             ..Plan::new(PlanOutcome::NotHolding { room: true })
         };
     }
-    if in_line && input.together.is_none() && !view.is_complete() && !input.sets_limit(&record) {
+    let in_queue = input.is_in_line(view);
+    if in_queue && input.together.is_none() && !view.is_complete() && !input.sets_limit(&record) {
         return follow(view, &record, input, now);
     }
     if input.together.is_some_and(|together| together.step == GroupStep::Enqueue) {
         return requeue(view, record, input);
     }
-    let mut line = queue::in_order(view, Some(input.own()));
-    let place = line.iter().position(|one| one.session == input.session).unwrap_or_default();
-    let heads = line.iter().take(place).all(Waiter::is_foreign);
-    watch_line(&mut plan, view, &record, &line[..place], input, now);
+    let queue = queue::in_order(view, Some(input.own()));
+    let place = queue.iter().position(|one| one.session == input.session).unwrap_or_default();
+    let ahead = &queue[..place];
+    let heads = ahead.iter().all(Waiter::is_foreign);
+    watch_line(&mut plan, view, &record, ahead, input, now);
     if !view.is_complete() {
         let free = record.limit > record.taken();
-        plan.refresh = (!in_line || heads && free || input.sets_limit(&record)).then_some(Refresh::Prefix);
+        plan.refresh = (!in_queue || heads && free || input.sets_limit(&record)).then_some(Refresh::Prefix);
         if heads {
             plan.check_missing_holders(view, &record, input, now);
         }
         return plan;
     }
     if input.together.is_some() {
-        return take_together(view, record, input, line.split_at(place + 1), now, plan);
+        return take_together(view, record, input, queue.split_at(place + 1), now, plan);
     }
-    let comes = !view.contender(input.session).is_some_and(Contender::says_waiting);
-    // One with a priority may have passed somebody who came a moment ago.
-    let to_the_end =
-        comes && place + 1 == line.len() && input.settings.priority <= 0 && !input.settings.try_once();
-    // One that left the line and comes again may still be named in its old place.
-    let misnamed = comes && record.next.contains(input.session);
+    let position = Position::of(view, &record, input, &queue, place);
     if input.lost_cas_race {
-        if !to_the_end || misnamed {
-            // Others took what was seen; whether there is more is not known.
-            return Plan {
-                outcome: PlanOutcome::NotHolding { room: true },
-                refresh: Some(Refresh::Prefix),
-                ..plan
-            };
-        }
-        let mut draft = Draft::new(view, record, input.wall, Some(input));
-        draft.write_own_and_list(input.entry(WaiterState::Waiting, Vec::new()));
-        plan.write = draft.write(false);
-        return plan;
+        return retry_silently(view, record, input, &position, plan);
     }
+    grant_or_enqueue(view, record, input, (queue, position), now, plan)
+}
+
+/// Releases a share of the wanted slots. A transaction of its own does it: put back in the same one, the record might be what it
+/// was. Consul then leaves its index as it is, and a rival's check-and-set would not notice.
+fn give_up_partial_hold(view: &View, record: Record, input: PlanInput<'_>) -> Plan {
+    let mut draft = Draft::new(view, record, input.wall, Some(input));
+    draft.remove_holder(input.session);
+    let room = draft.free() >= input.settings.slots;
+    Plan { write: draft.write(false), ..Plan::new(PlanOutcome::NotHolding { room }) }
+}
+
+/// Where a client is in the queue, or will be when it has entered it.
+struct Position {
+    /// How many waiters are ahead.
+    place: usize,
+    /// Its contender key says that it waits for what it wants now.
+    in_queue: bool,
+    /// Its contender key does not say that it waits.
+    is_new: bool,
+    /// It enters the queue behind all others.
+    at_end: bool,
+    /// It has left the queue before, and `.lock` still names it at its old position.
+    misnamed: bool,
+    /// All waiters ahead are foreign clients.
+    heads: bool,
+}
+
+impl Position {
+    fn of(view: &View, record: &Record, input: PlanInput<'_>, queue: &[Waiter<'_>], place: usize) -> Self {
+        let is_new = !view.contender(input.session).is_some_and(Contender::says_waiting);
+        // With a priority, a client may have passed a waiter that came a moment ago.
+        let plain = input.settings.priority <= 0 && !input.settings.try_once();
+        Self {
+            place,
+            in_queue: input.is_in_line(view),
+            is_new,
+            at_end: is_new && place + 1 == queue.len() && plain,
+            misnamed: is_new && record.next.contains(input.session),
+            heads: queue.iter().take(place).all(Waiter::is_foreign),
+        }
+    }
+}
+
+/// Plans after a check-and-set of a newcomer that came too late: to enqueue at the end without another read.
+fn retry_silently(
+    view: &View,
+    record: Record,
+    input: PlanInput<'_>,
+    position: &Position,
+    plan: Plan,
+) -> Plan {
+    if !position.at_end || position.misnamed {
+        // Other clients acquired the slots that were free. Only a listing tells whether there are more.
+        let outcome = PlanOutcome::NotHolding { room: true };
+        return Plan { outcome, refresh: Some(Refresh::Prefix), ..plan };
+    }
+    let mut draft = Draft::new(view, record, input.wall, Some(input));
+    draft.write_own_and_list(input.entry(WaiterState::Waiting, Vec::new()));
+    Plan { write: draft.write(false), ..plan }
+}
+
+/// Plans of a client that knows the whole queue: to grant all free slots, and to enqueue where none are left for it.
+fn grant_or_enqueue(
+    view: &View,
+    record: Record,
+    input: PlanInput<'_>,
+    (mut queue, position): (Vec<Waiter<'_>>, Position),
+    now: Moment,
+    mut plan: Plan,
+) -> Plan {
+    let Position { place, in_queue, misnamed, heads, .. } = position;
     let sets_limit = input.sets_limit(&record);
     let mut draft = Draft::new(view, record, input.wall, Some(input));
     if sets_limit {
         draft.record.limit = input.settings.limit;
     }
     plan.recheck(draft.prune(input, now));
-    plan.recheck(draft.grant_free_slots(&line, &[], input.free_since, now));
+    plan.recheck(draft.grant_free_slots(&queue, &[], input.free_since, now));
     let granted = draft.has_granted(input.session);
     if draft.left_to_foreign {
-        // Where it leaves the line instead, its turn is over.
-        plan.watch.extend(watch::turn(view, &line[..place]));
+        // A foreign client that leaves the queue ends its turn.
+        plan.watch.extend(watch::turn(view, &queue[..place]));
     }
     plan.outcome = PlanOutcome::NotHolding { room: granted || draft.left_to_foreign };
     if draft.own_is_too_large {
-        // It keeps its place: whoever leaves next may make room for it.
+        // The waiter keeps its position: the next release may make room for it.
         plan.outcome = PlanOutcome::Blocked(too_large(view, &draft.record));
     }
     let stays = granted || !input.settings.try_once();
-    // Behind one that `.lock` names, or where all is taken, whoever is let in before it stood there before: it has to
-    // ask nobody.
-    let first_watcher = !line[..place].iter().any(Waiter::can_watch);
-    let behind_named = line[..place].iter().any(Waiter::is_grantable);
-    // Where it tries once, and stands in line while others have their turn, it says what it wants by now as any other.
-    let coming = if in_line || granted || comes && !stays {
-        EnqueueMode::Unchanged
-    } else if !comes {
-        let had = view.contender(input.session);
-        let fits = |slots: u32| slots <= draft.record.limit;
-        let entry = had.and_then(|had| had.entry.as_ref());
-        let fitted = entry.is_some_and(|entry| fits(entry.slots));
-        let was_alone = entry.is_some_and(|entry| entry.together.is_empty());
-        let moves = input.settings.priority.cmp(&had.map_or(0, Contender::priority));
-        // Who wants more than the limit is passed over, and a party by whoever holds what it wants; who does so no more, or is of
-        // none any more, stands ahead of others again.
-        EnqueueMode::Changed(moves.then(fits(input.settings.slots).cmp(&fitted)).then(true.cmp(&was_alone)))
-    } else if to_the_end && (behind_named || draft.free() == 0) {
-        EnqueueMode::Silent
-    } else {
-        EnqueueMode::Announced
-    };
-    let behind = if view.has_foreign() { line[place + 1..].to_vec() } else { Vec::new() };
-    let says_so = match coming {
-        EnqueueMode::Unchanged => stays && draft.has_stale_handoffs(&line),
+    let first_watcher = !queue[..place].iter().any(Waiter::can_watch);
+    let mode = enqueue_mode(view, &draft, input, &queue, &position);
+    let behind = if view.has_foreign() { queue[place + 1..].to_vec() } else { Vec::new() };
+    let announces = match mode {
+        EnqueueMode::Unchanged => stays && draft.has_stale_handoffs(&queue),
         EnqueueMode::Silent | EnqueueMode::Changed(Ordering::Equal) => false,
         EnqueueMode::Announced | EnqueueMode::Changed(Ordering::Greater | Ordering::Less) => true,
     };
-    if says_so || draft.changes() || misnamed {
-        let named = match coming {
+    if announces || draft.changes() || misnamed {
+        let named = match mode {
             EnqueueMode::Unchanged
             | EnqueueMode::Announced
             | EnqueueMode::Changed(Ordering::Equal | Ordering::Greater) => stays,
-            // Others may have come as quietly between our read and our write, and stand ahead.
+            // Other clients may have enqueued as silently between the read and the write, and be ahead.
             EnqueueMode::Silent => false,
-            // Nor does it know who else it is behind now: its name goes, and comes again when it has listed.
+            // The waiters ahead are unknown after the move back. A later listing brings the name back.
             EnqueueMode::Changed(Ordering::Less) => {
-                line.truncate(place);
+                queue.truncate(place);
                 false
             }
         };
-        line.retain(|one| named || one.session != input.session);
-        draft.publish_handoffs(&line);
+        queue.retain(|one| named || one.session != input.session);
+        draft.publish_handoffs(&queue);
     }
-    if matches!(coming, EnqueueMode::Announced | EnqueueMode::Changed(Ordering::Greater))
-        || !in_line && granted
-    {
+    if mode.overtakes() || !in_queue && granted {
         draft.notify_passed(&behind);
     }
-    let entry = || input.entry(WaiterState::Waiting, Vec::new());
-    match coming {
-        EnqueueMode::Unchanged => {}
-        EnqueueMode::Silent => draft.write_own_and_list(entry()),
-        EnqueueMode::Changed(Ordering::Equal) => draft.write_own(entry()),
-        // Whoever planned without it must be too late. Somebody may have come quietly since the listing, behind one who
-        // has left meanwhile. For one with another priority, what `.lock` names is in the order that was.
-        EnqueueMode::Announced | EnqueueMode::Changed(Ordering::Greater) => {
-            overtakes(&mut draft);
-            draft.write_own_and_list(entry());
-        }
-        EnqueueMode::Changed(Ordering::Less) => {
-            falls_back(&mut draft, view);
-            draft.write_own_and_list(entry());
-        }
-    }
-    if plan.role == Role::Head && in_line {
-        draft.set_lookout(&line);
+    enqueue(&mut draft, view, input, mode);
+    if plan.role == Role::Head && in_queue {
+        draft.set_lookout(&queue);
     }
     draft.delete_leftovers();
-    // Where nobody watches over those who wait, and only parties stand ahead, which name nobody, it says at once that it does.
+    // Without a lookout, and with only acquire groups ahead, which name no waiter, the client becomes the lookout at once.
     let leads = first_watcher && !view.has_lookout() && draft.is_new_lookout(input.session);
-    plan.write = draft.write(in_line && plan.role != Role::Head && !heads && !sets_limit && !leads);
+    plan.write = draft.write(in_queue && plan.role != Role::Head && !heads && !sets_limit && !leads);
     plan
 }
 
-/// Plans of one in line that knows its own contender and `.lock`, and not who else is there.
+fn enqueue_mode(
+    view: &View,
+    draft: &Draft<'_>,
+    input: PlanInput<'_>,
+    queue: &[Waiter<'_>],
+    position: &Position,
+) -> EnqueueMode {
+    let granted = draft.has_granted(input.session);
+    // A client that tries once leaves, unless it is in the queue while foreign clients have their turn.
+    let leaves = position.is_new && !granted && input.settings.try_once();
+    if position.in_queue || granted || leaves {
+        return EnqueueMode::Unchanged;
+    }
+    if position.is_new {
+        // Behind a named waiter, or without a free slot, every client that is granted a slot first was ahead already.
+        let behind_named = queue[..position.place].iter().any(Waiter::is_grantable);
+        let silent = position.at_end && (behind_named || draft.free() == 0);
+        return if silent { EnqueueMode::Silent } else { EnqueueMode::Announced };
+    }
+    let had = view.contender(input.session);
+    let fits = |slots: u32| slots <= draft.record.limit;
+    let entry = had.and_then(|had| had.entry.as_ref());
+    let fitted = entry.is_some_and(|entry| fits(entry.slots));
+    let was_alone = entry.is_some_and(|entry| entry.together.is_empty());
+    let moves = input.settings.priority.cmp(&had.map_or(0, Contender::priority));
+    // A waiter is passed over while it wants more slots than the limit or is in an acquire group. Without that, it is ahead
+    // of others again.
+    EnqueueMode::Changed(moves.then(fits(input.settings.slots).cmp(&fitted)).then(true.cmp(&was_alone)))
+}
+
+/// Writes the own contender key as the mode asks for.
+fn enqueue(draft: &mut Draft<'_>, view: &View, input: PlanInput<'_>, mode: EnqueueMode) {
+    let entry = || input.entry(WaiterState::Waiting, Vec::new());
+    match mode {
+        EnqueueMode::Unchanged => {}
+        EnqueueMode::Silent => draft.write_own_and_list(entry()),
+        EnqueueMode::Changed(Ordering::Equal) => draft.write_own(entry()),
+        // A write that was planned without this waiter must come too late. Waiters may have enqueued silently since the
+        // listing, behind one that has left. After a change of priority, `.lock` names the waiters in the former order.
+        EnqueueMode::Announced | EnqueueMode::Changed(Ordering::Greater) => {
+            overtakes(draft);
+            draft.write_own_and_list(entry());
+        }
+        EnqueueMode::Changed(Ordering::Less) => {
+            falls_back(draft, view);
+            draft.write_own_and_list(entry());
+        }
+    }
+}
+
+/// Plans of a waiter that knows its own contender key and `.lock`, but not the other waiters.
 ///
-/// Where somebody watches over all who wait, whoever releases sees to it that this one is let in in its time: it waits for nothing
-/// but its own contender. Where nobody does, it does so itself, and learns by the same write who is there: of a crowd that comes at
-/// once one does, and the others see that it has.
+/// With a lookout, each release grants this waiter its slots in its turn: the waiter watches its own contender key alone. Without
+/// one, the waiter becomes the lookout, by a write that also lists the keys. One client of a crowd does, and the others see it.
 fn follow(view: &View, record: &Record, input: PlanInput<'_>, now: Moment) -> Plan {
     let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
     let line = queue::in_order(view, Some(input.own()));
@@ -204,7 +275,7 @@ fn follow(view: &View, record: &Record, input: PlanInput<'_>, now: Moment) -> Pl
     let left = record.limit.saturating_sub(record.taken());
     let free = left >= input.settings.slots;
     if record.has_lookout {
-        // Whoever freed them has let in nobody, or the first one has gone without a word.
+        // The release has granted nothing, or the first waiter's session has ended.
         let first = record.first_handoff();
         let unserved = match queue::handoffs(record).first() {
             Some((_, slots)) => *slots <= left,
@@ -215,7 +286,7 @@ fn follow(view: &View, record: &Record, input: PlanInput<'_>, now: Moment) -> Pl
         match input.yield_until.filter(|_| unserved && plan.role != Role::Head) {
             Some(until) if until > now => plan.recheck(Some(until)),
             Some(_) => plan.refresh = Some(Refresh::LockKey),
-            // Nobody releases what nobody holds.
+            // No release follows while no client holds a slot.
             None => plan.refresh = (left > 0 && (sees && free || unserved)).then_some(Refresh::Prefix),
         }
     } else {
@@ -223,12 +294,12 @@ fn follow(view: &View, record: &Record, input: PlanInput<'_>, now: Moment) -> Pl
         let shared = view.is_listed() && view.has_foreign();
         let heads = line.iter().take(place).all(Waiter::is_foreign);
         match input.yield_until {
-            // Others have come at the same time, and one of them watches over all.
+            // Other clients have arrived at the same time, and one of them becomes the lookout.
             Some(until) if until > now => plan.recheck(Some(until)),
             Some(_) => plan.refresh = Some(Refresh::LockKey),
-            // Somebody else is at the front.
+            // Another client may be the head.
             None if shared => plan.refresh = (heads && free).then_some(Refresh::Prefix),
-            // Clients of another kind may be there.
+            // Foreign clients may be in the queue.
             None if !record.ours => plan.refresh = Some(Refresh::Prefix),
             None => {
                 let mut draft = Draft::new(view, record.clone(), input.wall, Some(input));
@@ -243,12 +314,12 @@ fn follow(view: &View, record: &Record, input: PlanInput<'_>, now: Moment) -> Pl
     plan
 }
 
-/// Where clients of another kind take part, the first of ours in line takes a slot that it sees free in `.lock`, in one round trip as those
-/// do, whoever holds besides: it was the first when it listed, and whoever of ours has come to stand ahead of it since has changed its
-/// contender ([`Draft::pass`]). `None` where one of the others stands ahead that may have its turn.
+/// Beside foreign clients, the first slotkeeper client of the queue acquires a slot that is free in `.lock`, in one round trip as those
+/// do. It was the first when it listed, and a slotkeeper client that got ahead of it since has changed its contender key
+/// ([`Draft::pass`]). `None` if a foreign client ahead may have its turn.
 fn take_like_foreign(view: &View, record: &Record, input: PlanInput<'_>) -> Option<Write> {
     let shared = view.has_foreign() && view.is_surely_listed(input.session);
-    // Whoever comes has the usual priority, and passes one with less without a word; who wants several slots may be passed over.
+    // A newcomer of the usual priority passes a lower one without a write. A waiter for several slots may be passed over.
     let Settings { slots, priority, .. } = input.settings;
     let plain = input.together.is_none() && *slots == 1 && *priority >= 0;
     let asks = !input.sets_limit(record) && !input.settings.try_once() && input.is_in_line(view);
@@ -265,7 +336,7 @@ fn take_like_foreign(view: &View, record: &Record, input: PlanInput<'_>) -> Opti
     draft.write(false)
 }
 
-/// What one in line waits for, in which role.
+/// Sets the role of a waiter, and the keys that it watches.
 fn watch_line(
     plan: &mut Plan,
     view: &View,
@@ -289,8 +360,8 @@ fn watch_line(
     };
 }
 
-/// Sees to it that the one who stands behind by now is known to whoever passes it: where clients of another kind take part, `.lock`
-/// names nobody, and one that comes ahead would pass the one whom it took for the first behind it.
+/// Makes the move back known to clients that pass this waiter. Beside foreign clients `.lock` names no waiter, and a newcomer
+/// would notify the waiter that it takes for the first behind it.
 fn falls_back(draft: &mut Draft<'_>, view: &View) {
     if view.has_foreign() {
         overtakes(draft);
@@ -299,7 +370,7 @@ fn falls_back(draft: &mut Draft<'_>, view: &View) {
     }
 }
 
-/// Sees to it that a write which was planned without this waiter comes too late: `.lock` becomes another one.
+/// Changes `.lock`, so that a write which was planned without this waiter comes too late.
 fn overtakes(draft: &mut Draft<'_>) {
     if !draft.changes() {
         draft.record.touch();
@@ -307,8 +378,8 @@ fn overtakes(draft: &mut Draft<'_>) {
     draft.only_if_lock_stands();
 }
 
-/// Why a session cannot enter, where another one has its contender key locked. The session is not replaced by a new one: it
-/// may hold slots elsewhere.
+/// Why a session cannot enqueue: another session has its contender key locked. A new session is no way out, as this one may
+/// hold slots elsewhere.
 fn occupied(view: &View, session: &SessionId) -> Option<String> {
     let occupied = view.in_place_of(session).filter(|_| view.contender(session).is_none())?;
     let (key, by) = (printable(&occupied.key, KEY), excerpt(occupied.by.as_ref()?.as_str()));
@@ -318,7 +389,7 @@ fn occupied(view: &View, session: &SessionId) -> Option<String> {
     ))
 }
 
-/// Plans of a party's member while not all of them stand in line since the same write: to stand there anew.
+/// Plans of an acquire group whose members are not in their queues by the same write: to enqueue anew.
 fn requeue(view: &View, record: Record, input: PlanInput<'_>) -> Plan {
     let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
     if !view.is_complete() {
@@ -327,7 +398,7 @@ fn requeue(view: &View, record: Record, input: PlanInput<'_>) -> Plan {
     }
     let line = queue::in_order(view, Some(input.own()));
     let place = line.iter().position(|one| one.session == input.session).unwrap_or_default();
-    // An earlier process may have been in line by itself and for other slots. Nobody may hand off to it by that name.
+    // An earlier process may have waited alone and for other slots. No handoff may go to that name.
     let misnamed = record.next.contains(input.session);
     let mut draft = Draft::new(view, record, input.wall, Some(input));
     if view.contender(input.session).is_some() {
@@ -337,9 +408,9 @@ fn requeue(view: &View, record: Record, input: PlanInput<'_>) -> Plan {
         draft.notify_passed(&line[place + 1..]);
     }
     draft.requeue(input.entry(WaiterState::Waiting, Vec::new()));
-    // It may stand at the head for long, and a key that does not exist cannot be waited for.
+    // The head may wait for long, and needs a `.lock` that exists to watch it.
     draft.create_lock();
-    // As for any other: whoever comes to the end of a line has to ask nobody.
+    // At the end of a queue no other client has to be named anew.
     let last = line.last().is_some_and(|one| one.session == input.session);
     if misnamed || !last || line.len() == 1 && draft.free() > 0 {
         draft.publish_handoffs(&line);
@@ -348,8 +419,8 @@ fn requeue(view: &View, record: Record, input: PlanInput<'_>) -> Plan {
     plan
 }
 
-/// Plans of a party's member in line, or of one that tries once: to take its slots when all the others can. It looks
-/// after those ahead of it only where they could not, since all holders are dead, and where it tries once.
+/// Plans of a group's member that waits or tries once: to acquire its slots when all other members can. It grants slots to
+/// the waiters ahead only if all holders are dead, or if it tries once.
 fn take_together(
     view: &View,
     record: Record,
@@ -359,14 +430,15 @@ fn take_together(
     mut plan: Plan,
 ) -> Plan {
     if input.sets_limit(&record) {
-        // At once: those ahead may be waiting for it.
+        // At once, as the waiters ahead may need the new limit.
         plan.write = set_limit(view, input.settings.limit, input.wall, now).ok().flatten();
         return plan;
     }
     let ahead = line_to_me.split_last().map_or(&[][..], |(_, ahead)| ahead);
-    let stands = view.contender(input.session).is_some_and(Contender::says_waiting);
-    if stands && !input.is_in_line(view) && !input.settings.try_once() {
-        // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
+    let waits = view.contender(input.session).is_some_and(Contender::says_waiting);
+    if waits && !input.is_in_line(view) && !input.settings.try_once() {
+        // The wish has changed. Other clients read it from the contender key, and would wait for this one while it waits
+        // for them.
         let mut draft = Draft::new(view, record, input.wall, Some(input));
         draft.publish_handoffs(&queue::in_order(view, Some(input.own())));
         falls_back(&mut draft, view);
@@ -384,15 +456,15 @@ fn take_together(
     if takes.own_is_too_large {
         plan.outcome = PlanOutcome::Blocked(too_large(view, &takes.record));
     }
-    if !stands {
-        // One that tries once has not stood in line.
+    if !waits {
+        // A member that tries once was not in the queue.
         takes.notify_passed(behind);
     }
     plan.write = if takes.has_granted_only(input.session) {
         takes.write_jointly()
-    } else if !stands && takes.has_granted(input.session) {
-        // It watches no key, so that nobody would wake it: it lets in those ahead, whose slots are free, and then looks again. It will
-        // not stay in line, so that another one is named as the one that watches over all.
+    } else if !waits && takes.has_granted(input.session) {
+        // A client that tries once watches no key. It grants the waiters ahead their free slots, and plans again. It does not
+        // stay in the queue, so another waiter is named as the lookout.
         tidies.grant_free_slots(ahead, &[], input.free_since, now);
         let others: Vec<_> = ahead.iter().chain(behind).copied().collect();
         tidies.publish_handoffs(&others);

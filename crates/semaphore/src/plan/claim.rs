@@ -34,7 +34,7 @@ pub fn claim(view: &View, input: PlanInput<'_>) -> Option<Write> {
     let standing = if holds { WaiterState::Held } else { WaiterState::Waiting };
     let mut entry = stored.cloned().unwrap_or_else(|| input.entry(standing, Vec::new()));
     if view.lock_index() == 0 {
-        // Somebody has deleted `.lock`, so nothing is held, and a `held` written now would be taken for a grant.
+        // Without `.lock` no slot is held, and a `held` written now would be taken for a grant.
         (entry.state, entry.indexes) = (WaiterState::Waiting, Vec::new());
     }
     let (key, index) = (view.contender_key(input.session), contender.modify_index);

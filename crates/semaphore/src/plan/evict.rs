@@ -14,9 +14,9 @@ use crate::{Moment, Op, SessionId};
 /// How somebody takes part, as an operator was told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// Whose.
+    /// The participant's session.
     pub session: SessionId,
-    /// What it does there.
+    /// What the participant does.
     pub part: MembershipKind,
     /// Whether it is another client's, which no mark tells anything; of the dead it does not matter.
     pub foreign: bool,
@@ -26,14 +26,14 @@ pub struct Membership {
     pub since: Option<(u64, u64)>,
 }
 
-/// What one does.
+/// What a participant does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipKind {
-    /// It has the slots, or the single-key lock.
+    /// It holds slots, or the single-key lock.
     Holds,
-    /// It stands in line.
+    /// It waits.
     Waits,
-    /// `.lock` lists it, and it lives no more.
+    /// `.lock` lists it, but it is dead.
     Dead,
 }
 

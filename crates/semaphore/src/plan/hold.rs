@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::view::View;
 use crate::{Moment, Op, SessionId};
 
-/// Plans of one that holds: to look after the others.
+/// Plans of a holder: to serve the other participants.
 pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Moment) -> Plan {
     let role = Role::Holding;
     let mut plan = Plan { watch: watch::holding(view, input, now), role, ..Plan::new(PlanOutcome::Holding) };
@@ -18,7 +18,7 @@ pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Momen
         return plan;
     }
     if !view.is_complete() {
-        // Slots that lie free although somebody is named: whoever was to let it in has not.
+        // Free slots beside a handoff list: the client that was to grant them has not.
         let unserved = record.limit > record.taken()
             && (input.confirmed && record.has_lookout || input.follows_up)
             || input.follows_up && view.has_foreign();

@@ -1,6 +1,6 @@
 //! Release planning: what a client writes when it leaves, as a holder or as a waiter.
 
-use super::draft::HandOff;
+use super::draft::handoffs::HandOff;
 use super::{Draft, Plan, PlanInput, PlanOutcome, Refresh, Write, lock};
 use crate::contender::WaiterState;
 use crate::queue;

@@ -13,7 +13,7 @@ use crate::{Op, SessionId};
 const LEFT: usize = 64;
 
 impl View {
-    /// Takes over from the view before it what a listing does not show: who has left `.lock` since.
+    /// Copies from the earlier view what a listing does not show: which sessions have left `.lock`.
     pub fn follow(&mut self, before: &Self) {
         let holders = before.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let (holders, index) = (holders.iter().cloned().collect(), self.lock_index());
@@ -23,7 +23,7 @@ impl View {
         self.left.retain(|session, _| contenders.contains(session));
     }
 
-    /// `before` were in `.lock`, and those who are not any more have left by that index.
+    /// Notes which of the holders `before` have left `.lock` by this index.
     fn note_left(&mut self, before: BTreeSet<SessionId>, index: u64) {
         let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let holders: BTreeSet<_> = holders.iter().cloned().collect();
@@ -35,7 +35,7 @@ impl View {
         }
     }
 
-    /// What foreign contenders were offered, as is to be stored: for others, and for who comes later.
+    /// What foreign contenders were offered, to be stored for other clients.
     pub(crate) fn offers_to_store(&self) -> Offers {
         let mut offers = self.offered.0.clone();
         for (session, offer) in &self.offers {
@@ -52,7 +52,7 @@ impl View {
         offers
     }
 
-    /// Keeps `.lock` and what that session has, and knows of nobody else any more.
+    /// Keeps `.lock` and the keys of that session, and forgets all other participants.
     pub fn forget_others(&mut self, session: &SessionId) {
         self.contenders = self.contender(session).cloned().into_iter().collect();
         self.alive.retain(|one| one == session);
@@ -63,7 +63,7 @@ impl View {
         (self.known, self.listed, self.names) = (None, false, None);
     }
 
-    /// Says that somebody ahead has moved.
+    /// Notes that a waiter ahead has moved.
     pub fn invalidate_order(&mut self) {
         self.ordered = false;
     }
@@ -77,7 +77,7 @@ impl View {
     /// known already of a later time stays.
     pub fn apply(&mut self, ops: &[Op], index: u64) {
         let lock = self.lock_key();
-        // A transaction that names the index of `.lock` proves that nobody else has changed it in between.
+        // A transaction that names the index of `.lock` proves that no other write has changed it in between.
         let proved = ops.iter().any(|op| match op {
             Op::Cas { key, .. } | Op::CheckIndex { key, .. } => *key == lock,
             Op::Lock { .. }
@@ -90,70 +90,7 @@ impl View {
         });
         let complete = proved && self.is_complete();
         for op in ops {
-            match op {
-                Op::Lock { key, value, flags, session } => {
-                    let known = self.contender(session).filter(|known| known.modify_index > 0);
-                    let known = known.map(|known| known.create_index);
-                    let create_index =
-                        known.or(self.single().map(|single| single.create_index)).unwrap_or(index);
-                    self.see(Pair {
-                        key: key.clone(),
-                        value: value.clone(),
-                        flags: *flags,
-                        session: Some(session.clone()),
-                        times_locked: self.times_locked_by(session),
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Unlock { key, value, flags, .. } => {
-                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
-                    let times_locked = self.single().map_or(0, |single| single.times_locked);
-                    let create_index = self.single().map_or(0, |single| single.create_index);
-                    let session = None;
-                    self.see(Pair {
-                        key,
-                        value,
-                        flags,
-                        session,
-                        times_locked,
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Cas { key, value, flags, .. } => {
-                    let owner = self.owner(key).map(|one| (one.session.clone(), one.create_index));
-                    let (session, create_index) = owner.map_or((None, index), |(id, at)| (Some(id), at));
-                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
-                    let times_locked = 0;
-                    self.see(Pair {
-                        key,
-                        value,
-                        flags,
-                        session,
-                        times_locked,
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } if *key == lock => {
-                    self.see_lock(None, index);
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } if *key == self.offered_key() => {
-                    self.offered = (Offers::new(), 0);
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } => {
-                    if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
-                        self.forget(&session);
-                    }
-                    self.leftovers.retain(|leftover| leftover.key != *key);
-                    self.occupied.retain(|occupied| occupied.key != *key);
-                }
-                Op::List { .. }
-                | Op::CheckIndex { .. }
-                | Op::CheckNotExists { .. }
-                | Op::CheckSession { .. } => {}
-            }
+            self.apply_op(op, index);
         }
         if proved {
             self.lock_stood = self.lock_stood.max(index);
@@ -163,7 +100,47 @@ impl View {
         }
     }
 
-    /// Takes in a read of `.lock` alone, whose answer had that index. What is known of a later time stays.
+    fn apply_op(&mut self, op: &Op, index: u64) {
+        match op {
+            Op::Lock { key, value, flags, session } => {
+                let known = self.contender(session).filter(|known| known.modify_index > 0);
+                let known = known.map(|known| known.create_index);
+                let create_index = known.or(self.single().map(|single| single.create_index)).unwrap_or(index);
+                let times_locked = self.times_locked_by(session);
+                let session = Some(session.clone());
+                self.see(Pair { session, times_locked, create_index, ..written(key, value, *flags, index) });
+            }
+            Op::Unlock { key, value, flags, .. } => {
+                let lock = self.single().map(|single| (single.times_locked, single.create_index));
+                let (times_locked, create_index) = lock.unwrap_or_default();
+                self.see(Pair { times_locked, create_index, ..written(key, value, *flags, index) });
+            }
+            Op::Cas { key, value, flags, .. } => {
+                let owner = self.owner(key).map(|one| (one.session.clone(), one.create_index));
+                let (session, create_index) = owner.map_or((None, index), |(id, at)| (Some(id), at));
+                self.see(Pair { session, create_index, ..written(key, value, *flags, index) });
+            }
+            Op::Delete { key } | Op::DeleteCas { key, .. } => self.see_deleted(key, index),
+            Op::List { .. } | Op::CheckIndex { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => {
+            }
+        }
+    }
+
+    fn see_deleted(&mut self, key: &str, index: u64) {
+        if key == self.lock_key() {
+            self.see_lock(None, index);
+        } else if key == self.offered_key() {
+            self.offered = (Offers::new(), 0);
+        } else {
+            if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
+                self.forget(&session);
+            }
+            self.leftovers.retain(|leftover| leftover.key != *key);
+            self.occupied.retain(|occupied| occupied.key != *key);
+        }
+    }
+
+    /// Notes a read of `.lock` alone, whose answer had that index. Later knowledge stays.
     pub fn see_lock(&mut self, pair: Option<Pair>, index: u64) {
         match pair {
             Some(pair) => self.see(pair),
@@ -175,8 +152,7 @@ impl View {
         }
     }
 
-    /// Takes the session for the first in line where `.lock` names it so, and forgets whom it knew ahead; whether that
-    /// is so. Where others stand between, it says nothing of how many they are.
+    /// Forgets the waiters ahead of the session if `.lock` names it as the first. Returns whether it does.
     pub fn promote_to_head(&mut self, session: &SessionId) -> bool {
         if self.record().and_then(|record| record.next.first()) != Some(session) {
             return false;
@@ -195,7 +171,7 @@ impl View {
         self.names = Some(names.lines().map(str::to_owned).collect());
     }
 
-    /// Takes in a read of one contender alone, whose answer had that index.
+    /// Notes a read of one contender key alone, whose answer had that index.
     pub fn see_contender(&mut self, session: &SessionId, pair: Option<Pair>, index: u64) {
         match pair.filter(|pair| pair.session.as_ref() == Some(session)) {
             Some(pair) => {
@@ -293,7 +269,7 @@ impl View {
                 }
                 self.alive.insert(session);
             }
-            // Whatever fields anybody adds to `.lock`, it is not swept up.
+            // A `.lock` with unknown fields is never deleted as a leftover.
             None if entry.is_some() && name != LOCK => {
                 self.leftovers.push(Leftover { key: pair.key, index: pair.modify_index });
             }
@@ -303,5 +279,18 @@ impl View {
 
     pub(super) fn sort(&mut self) {
         self.contenders.sort_by_key(|contender| contender.create_index);
+    }
+}
+
+/// A key after a write at `index` that created it, without an owner.
+fn written(key: &str, value: &[u8], flags: u64, index: u64) -> Pair {
+    Pair {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        flags,
+        session: None,
+        times_locked: 0,
+        create_index: index,
+        modify_index: index,
     }
 }

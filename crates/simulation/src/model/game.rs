@@ -21,7 +21,7 @@ pub(super) const DOUBLE: Player = Player { slots: 2, ..ONE };
 /// One that goes before those without a priority.
 pub(super) const URGENT: Player = Player { priority: 1, ..ONE };
 /// One that wants a slot of each semaphore at once.
-pub(super) const PARTY: Player = Player { together: true, ..ONE };
+pub(super) const GROUP: Player = Player { together: true, ..ONE };
 
 impl Player {
     pub(super) fn wants(self) -> &'static [&'static str] {
@@ -63,7 +63,7 @@ impl Game {
 
     /// One that looks after all of them.
     pub(super) fn visitor(&self) -> Player {
-        if self.semaphores().len() > 1 { PARTY } else { ONE }
+        if self.semaphores().len() > 1 { GROUP } else { ONE }
     }
 
     /// Whether somebody has to wait for another.

@@ -16,8 +16,8 @@
 //! - **Sessions** are created and renewed without delay or loss. A watch's wait never ends without news.
 //! - **Agents that want the same** send their first request in one order only: with other names it is the same game.
 //! - **Operators and clients of other kinds** do not play, and limits do not move.
-//! - **Parties** are two at most, and their reads are answered at once: each has the watches and requests of two
-//!   semaphores on its way, so that two of them are as many states as four agents. What goes wrong between parties is
+//! - **Acquire groups** are two at most, and their reads are answered at once: each has the watches and requests of two
+//!   semaphores on its way, so that two of them are as many states as four agents. What goes wrong between groups is
 //!   played from where both have come, and two that come at once for some steps only.
 //!
 //! An ordinary test run plays what takes seconds. The larger games take minutes and some gigabytes:
@@ -36,7 +36,7 @@ mod state;
 
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model, Property};
 
-use game::{DOUBLE, Game, ONE, PARTY, URGENT};
+use game::{DOUBLE, GROUP, Game, ONE, URGENT};
 use state::{Action, State};
 use std::time::Instant;
 
@@ -58,10 +58,10 @@ const TWO: Game = Game {
 const THREE: Game = Game { players: &[ONE, ONE, ONE], prompt: true, ..TWO };
 
 /// Two that want a slot of each of two semaphores.
-const PARTIES: Game = Game { players: &[PARTY, PARTY], prompt: true, ..TWO };
+const GROUPS: Game = Game { players: &[GROUP, GROUP], prompt: true, ..TWO };
 
 /// One of those, and one that wants a slot of one.
-const MIXED: Game = Game { players: &[PARTY, ONE], ..PARTIES };
+const MIXED: Game = Game { players: &[GROUP, ONE], ..GROUPS };
 
 impl Model for Game {
     type State = State;
@@ -214,18 +214,18 @@ fn three_agents_with_a_crash_and_a_loss() {
 }
 
 #[test]
-fn parties() {
+fn groups() {
     play(Game { settled: 1, ..MIXED });
-    play(Game { settled: 2, depth: 14, ..PARTIES });
-    play(Game { depth: 16, ..PARTIES });
+    play(Game { settled: 2, depth: 14, ..GROUPS });
+    play(Game { depth: 16, ..GROUPS });
     play_larger(&[
         MIXED,
-        Game { settled: 1, ..PARTIES },
+        Game { settled: 1, ..GROUPS },
         Game { crashes: 1, settled: 1, ..MIXED },
         Game { losses: 1, settled: 1, ..MIXED },
-        Game { depth: 19, ..PARTIES },
-        Game { lulls: 1, settled: 2, depth: 14, ..PARTIES },
-        Game { quits: 1, settled: 2, ..PARTIES },
-        Game { crashes: 1, settled: 2, ..PARTIES },
+        Game { depth: 19, ..GROUPS },
+        Game { lulls: 1, settled: 2, depth: 14, ..GROUPS },
+        Game { quits: 1, settled: 2, ..GROUPS },
+        Game { crashes: 1, settled: 2, ..GROUPS },
     ]);
 }

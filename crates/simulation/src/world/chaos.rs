@@ -144,12 +144,12 @@ impl World {
                 self.foreign_later(place, Duration::ZERO);
             }
         }
-        for place in 0..self.elders.len() {
+        for place in 0..self.earlier_clients.len() {
             if self.happens(self.chaos.crash) {
-                let session = self.elders[place].session();
-                self.elders[place] = self.new_elder();
+                let session = self.earlier_clients[place].session();
+                self.earlier_clients[place] = self.new_earlier_client();
                 self.expire(session);
-                self.elder_later(place, Duration::ZERO);
+                self.earlier_client_later(place, Duration::ZERO);
             }
         }
     }
@@ -263,7 +263,7 @@ impl World {
 
     /// Somebody takes `.lock` for something else.
     fn spoil(&mut self) {
-        let name = SEMAPHORES[self.rng.usize(..if self.game.parties { SEMAPHORES.len() } else { 1 })];
+        let name = SEMAPHORES[self.rng.usize(..if self.game.groups { SEMAPHORES.len() } else { 1 })];
         let key = format!("{name}/.lock");
         let Listing { pairs, .. } = self.consul.list(name);
         let sessions: Vec<_> = pairs.iter().filter_map(|pair| pair.session.clone()).collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::intervals::OTHERS;
-use crate::store_state::Picture;
+use crate::store_state::StoreState;
 use slotkeeper_semaphore::{Contender, LockKeyState};
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         self.check();
         // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client.
         let unaware = if self.game.watches == Watches::Never { OTHERS } else { Duration::ZERO };
-        let clients = self.agents.len() + self.foreigners.len() + self.elders.len();
+        let clients = self.agents.len() + self.foreigners.len() + self.earlier_clients.len();
         // Where the one that watched over all died with the holders, somebody looks within ten minutes.
         let end = self.now
             + TTL * 30
@@ -41,7 +41,7 @@ impl World {
             assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
         }
         let waiting =
-            self.foreigners.iter().map(|one| one.done).chain(self.elders.iter().map(|one| one.done));
+            self.foreigners.iter().map(|one| one.done).chain(self.earlier_clients.iter().map(|one| one.done));
         let waiting = waiting.filter(|done| !done).count();
         assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
         self.consul.tick(self.now);
@@ -58,7 +58,7 @@ impl World {
     fn have_all_ended(&self) -> bool {
         self.agents.iter().all(|agent| agent.keeper.has_ended())
             && self.foreigners.iter().all(|one| one.done)
-            && self.elders.iter().all(|one| one.done)
+            && self.earlier_clients.iter().all(|one| one.done)
     }
 
     /// What a crashed holder has left in the record is pruned by the next one that stays for long enough.
@@ -113,7 +113,8 @@ impl World {
         }
         for (which, referee) in self.referees.iter_mut().enumerate() {
             let foreigners = self.foreigners.iter().map(|one| one.holds);
-            let others = foreigners.chain(self.elders.iter().map(|one| one.holds)).filter(|holds| *holds);
+            let others =
+                foreigners.chain(self.earlier_clients.iter().map(|one| one.holds)).filter(|holds| *holds);
             let others = if which == 0 { others.count() as u32 } else { 0 };
             let believed: u32 = self.occupied.iter().map(|slots| slots[which]).sum();
             referee.check(believed + others, self.now);
@@ -227,8 +228,8 @@ impl World {
         let pictures = || self.referees.iter().map(|referee| (referee.name, &referee.after));
         let agent = &mut self.agents[place];
         let Some(session) = agent.keeper.session().cloned() else { return };
-        let has = |picture: &Picture| picture.slots_of(&session) > 0;
-        let waits = |picture: &Picture| picture.contender(&session).is_some_and(Contender::says_waiting);
+        let has = |picture: &StoreState| picture.slots_of(&session) > 0;
+        let waits = |picture: &StoreState| picture.contender(&session).is_some_and(Contender::says_waiting);
         let together = agent.configuration.together;
 
         let gave_up = |name: &str| agent.phase(name) == Some(Phase::TimedOut) && !agent.is_heir;

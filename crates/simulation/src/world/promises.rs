@@ -8,8 +8,8 @@
 //! - **A request of one's own was lost or late.** Who waits for an answer does nothing else, and after a failure rests.
 
 use super::*;
-use crate::intervals::{ELDER, HOLDER, OTHERS};
-use crate::store_state::Picture;
+use crate::intervals::{EARLIER_CLIENT, HOLDER, OTHERS};
+use crate::store_state::StoreState;
 use slotkeeper_semaphore::Contender;
 
 /// What everybody who is told does within this: whoever is to look out begins after a second, and looks once a second; and a few
@@ -25,11 +25,11 @@ impl World {
     fn bounds(&self) -> Option<(Duration, Duration)> {
         let Chaos { lost, cut, .. } = self.game.chaos;
         let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
-        let elder = if self.game.elders > 0 { ELDER } else { Duration::ZERO };
+        let earlier_client = if self.game.earlier_clients > 0 { EARLIER_CLIENT } else { Duration::ZERO };
         match self.game.watches {
             Watches::Usual => None,
             // One that begins to look out has each of the dead rest anew.
-            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay + elder, Duration::MAX)),
+            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay + earlier_client, Duration::MAX)),
             // Whoever was told to look out does not know before it looks.
             Watches::Never => Some((OTHERS + TROUBLE, OTHERS + TROUBLE)),
         }
@@ -80,16 +80,18 @@ impl World {
     /// The waiters that are to see it.
     fn sentinels(&self) -> impl Iterator<Item = SessionId> {
         let picture = &self.referees[0].after;
-        let ours = |picture: &Picture| {
+        let ours = |picture: &StoreState| {
             let first = picture.line().find(|one| one.entry.is_some());
             first.map(|one: &Contender| one.session.clone())
         };
-        let is_elder = |session: &SessionId| self.elders.iter().any(|elder| elder.session() == *session);
+        let is_earlier = |session: &SessionId| {
+            self.earlier_clients.iter().any(|earlier_client| earlier_client.session() == *session)
+        };
         let names = picture.record().is_some_and(|record| record.has_lookout);
         // Where processes die, whoever was told may be among the dead.
         let Chaos { crash, dies, .. } = self.game.chaos;
         let alone = picture.marked().next().is_none() && !names && crash + dies == 0.0;
-        let first = ours(picture).filter(|session| alone || is_elder(session));
+        let first = ours(picture).filter(|session| alone || is_earlier(session));
         picture.marked().cloned().chain(first)
     }
 
@@ -101,7 +103,8 @@ impl World {
 
     /// Whether a process still runs by that session.
     fn lives(&self, session: &SessionId) -> bool {
-        self.process_of(session).is_some() || self.elders.iter().any(|elder| elder.session() == *session)
+        self.process_of(session).is_some()
+            || self.earlier_clients.iter().any(|earlier_client| earlier_client.session() == *session)
     }
 
     /// Whether it lives, and nothing keeps it from acting.

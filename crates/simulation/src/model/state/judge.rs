@@ -44,8 +44,8 @@ impl State {
             self.keep(rules::order(&*before, after));
             self.note_holders(&before, after);
         }
-        let parties = self.agents.iter().filter(|agent| agent.player.together);
-        let kept: Vec<_> = parties
+        let groups = self.agents.iter().filter(|agent| agent.player.together);
+        let kept: Vec<_> = groups
             .filter_map(|agent| agent.keeper.session())
             .map(|session| rules::together(&views, session))
             .collect();
@@ -112,7 +112,7 @@ impl State {
         self.judge.owed_since = owed.then(|| self.judge.owed_since.unwrap_or(self.now));
     }
 
-    /// Whether somebody could be let in: the first in line, or a party that is the first in all of its lines. Where nobody
+    /// Whether somebody could be let in: the first in line, or an acquire group that is the first in all of its lines. Where nobody
     /// holds anything there is always one.
     fn is_free(&self) -> bool {
         let live = |view: &View| {

@@ -1,0 +1,77 @@
+//! What a keeper starts with, and what it leaves to the next process.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Keeper;
+use crate::command::Name;
+use crate::machine::{Machine, Phase};
+use crate::settings::Settings;
+use crate::{Identity, SessionId, Wall};
+
+/// What an earlier process of the same agent left in Consul.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Its session.
+    pub session: SessionId,
+    /// The prefixes that it had to do with, each with the fencing token of the slot that it held there, if it did.
+    pub prefixes: BTreeMap<String, Option<u64>>,
+    /// The same of the keys of single-key locks.
+    pub locks: BTreeMap<String, Option<u64>>,
+    /// The nonces of this process and of those before it, as far as they are known, the latest last.
+    pub nonces: Vec<String>,
+}
+
+impl Resume {
+    /// Nonces that are kept. A request of an earlier process is seconds late at most, and so many processes do not come and
+    /// go in that time.
+    pub const MAX_NONCES: usize = 16;
+
+    /// What a keeper would leave behind, were its process killed now; `None` while it has no session.
+    pub fn of(keeper: &Keeper) -> Option<Self> {
+        let session = keeper.session()?.clone();
+        let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
+        // Where there is another look to come, the next process takes it.
+        let may_have = |machine: &&Machine| !machine.is_gone() || machine.looks_again();
+        for machine in keeper.machines().filter(may_have) {
+            let held = if let Phase::Held { token, .. } = machine.phase() { Some(token) } else { None };
+            let token = held.or(machine.withheld()).or(machine.remembered());
+            let Settings { prefix, .. } = machine.settings();
+            let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
+            of_its_kind.insert(prefix.clone(), token);
+        }
+        let nonces = latest(keeper.past.iter().cloned().chain([keeper.nonce.clone()]).collect());
+        Some(Self { session, prefixes, locks, nonces })
+    }
+}
+
+pub(super) fn latest(mut nonces: Vec<String>) -> Vec<String> {
+    nonces.drain(..nonces.len().saturating_sub(Resume::MAX_NONCES));
+    nonces
+}
+
+/// The input of [`Keeper::new`].
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The session's TTL.
+    pub ttl: Duration,
+    /// How long a failing watch is tolerated while a slot is held; `None`: to the lease's end.
+    pub watch_grace: Option<Duration>,
+    /// The identity that is written into contender keys.
+    pub who: Identity,
+    /// For dates that people read.
+    pub wall: Wall,
+    /// The seed of all random choices.
+    pub seed: u64,
+    /// A random number that no other process has, nor another keeper of this one: its sessions' names end in what is made
+    /// of it.
+    pub nonce: u64,
+    /// What was left behind by an earlier process.
+    pub resume: Option<Resume>,
+    /// Whether that process may still run.
+    pub contested: bool,
+    /// The semaphores to be held.
+    pub semaphores: Vec<(Name, Settings)>,
+    /// Those of them whose slots are acquired all or nothing.
+    pub together: Vec<Name>,
+}
