@@ -70,7 +70,12 @@ impl Journal {
             Notice::Waiting { name, position, taken, limit } => (
                 What::Waiting,
                 Some(name),
-                Some(format!("position {position} in the queue, {taken} of {limit} slots taken")),
+                Some(match position {
+                    Some(position) => {
+                        format!("position {position} in the queue, {taken} of {limit} slots taken")
+                    }
+                    None => format!("{taken} of {limit} slots taken"),
+                }),
             ),
             // The own acquisition is a change of its own.
             Notice::Leader { leader: Some(Leader { mine: true, .. }), .. } => return,

@@ -50,7 +50,8 @@ pub struct Semaphore {
     /// The number of live waiters; null before the prefix was read.
     #[schema(required = true)]
     pub queue_length: Option<u32>,
-    /// The position of this workload among them, from 1; null if it does not wait.
+    /// The position of this workload among them, from 1; null if it does not wait. While `queue_length` is null, more waiters may be
+    /// ahead.
     #[schema(required = true)]
     pub queue_position: Option<u32>,
     /// The first 20 waiters, in order.

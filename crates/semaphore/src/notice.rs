@@ -109,8 +109,8 @@ pub enum Notice {
     Waiting {
         /// The semaphore or lock.
         name: Name,
-        /// This client's position in the queue, from 1.
-        position: u32,
+        /// This client's position in the queue, from 1; `None` if the queue was not listed yet and `.lock` does not name the client.
+        position: Option<u32>,
         /// The number of slots that holders have.
         taken: u32,
         /// The limit in force.

@@ -408,7 +408,7 @@ fn told(keeper: &mut Keeper) -> Vec<String> {
         } else if let Notice::LimitChanged { from, to, .. } = notice {
             Some(format!("{from} to {to}"))
         } else if let Notice::Waiting { name, position, .. } = notice {
-            Some(format!("{name} at {position}"))
+            Some(position.map_or(format!("{name} waits"), |position| format!("{name} at {position}")))
         } else {
             matches!(notice, Notice::Blocked { .. }).then(|| "blocked".to_owned())
         }

@@ -306,7 +306,7 @@ impl Machine {
         // A newcomer reports the position that it will have.
         let ahead = view.waiters().into_iter().filter(|one| one.priority() >= self.settings.priority).count();
         let coming = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
-        let position = view.position(session).unwrap_or(coming);
+        let position = view.knows_position(session).then(|| view.position(session).unwrap_or(coming));
         cx.notify(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 

@@ -83,6 +83,11 @@ impl View {
         next.iter().filter(|session| session.as_str() != Record::OTHERS)
     }
 
+    /// Whether [`View::position`] is exact: the queue was listed, or `.lock` names the session.
+    pub(crate) fn knows_position(&self, session: &SessionId) -> bool {
+        self.listed || self.named().any(|named| named == session)
+    }
+
     /// A session's position in the queue, from 1. Before the first listing: its position among the waiters that `.lock` names, or
     /// right behind them, although there may be others between.
     pub fn position(&self, session: &SessionId) -> Option<u32> {

@@ -257,6 +257,20 @@ fn whoever_comes_while_others_come_too_waits_a_moment_the_first_one_the_least() 
 }
 
 #[test]
+fn a_waiter_reports_its_position_if_the_handoff_list_shows_it() {
+    let reported = |names| {
+        let mut keeper = comes(plain());
+        commands(&mut keeper);
+        let listing =
+            Some(Listing { pairs: vec![named(1, r#""x""#, names, 500)], index: CAME, filtered: false });
+        keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: CAME, listing })), NOW);
+        super::told(&mut keeper)
+    };
+    assert_eq!(reported(r#""b","c""#), ["a waits"], "other waiters may be ahead");
+    assert_eq!(reported(r#""b","me""#), ["a at 2"]);
+}
+
+#[test]
 fn the_last_one_named_is_told_and_watches_all_names_after_a_second() {
     let (mut keeper, _) = follower(plain());
     // What it knows of the record may be of when it came.
