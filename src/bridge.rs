@@ -378,7 +378,7 @@ pub fn message(error: &slotkeeper_consul::Error) -> String {
     let cause = error.login.as_deref().unwrap_or(error);
     let advice = match cause.kind {
         Kind::Denied if cause.tried.operation == Operation::Login => {
-            "; see consul.login.auth_method and consul.login.bearer_token_file"
+            "; the login is set by consul.login.auth_method and consul.login.bearer_token_file"
         }
         Kind::Anonymous => ": set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
         Kind::Unfit => {
@@ -444,7 +444,9 @@ mod tests {
         let login = error(Operation::Login, Kind::Denied, None);
         let said = message(&error(Operation::KvPut, Kind::Token, Some(Box::new(login))));
         assert!(
-            said.ends_with("why; see consul.login.auth_method and consul.login.bearer_token_file"),
+            said.ends_with(
+                "why; the login is set by consul.login.auth_method and consul.login.bearer_token_file"
+            ),
             "{said}"
         );
     }

@@ -299,7 +299,7 @@ impl Agent {
         let log_out = async {
             if let Err(error) = client.log_out_for_good().await {
                 warn!(
-                    error = bridge::message(&error),
+                    error = %bridge::message(&error),
                     "{LOGOUT_FAILED}; the token stays valid for the auth method's MaxTokenTTL"
                 );
             }

@@ -35,9 +35,9 @@ impl Observer for AgentObserver {
 
     fn login_failed(&self, error: &Error, has_token: bool) {
         if has_token {
-            warn!(error = bridge::message(error), "{LOGIN_FAILED}; still using the current token");
+            warn!(error = %bridge::message(error), "{LOGIN_FAILED}; still using the current token");
         } else {
-            warn!(error = bridge::message(error), "{LOGIN_FAILED}");
+            warn!(error = %bridge::message(error), "{LOGIN_FAILED}");
         }
     }
 

@@ -11,6 +11,7 @@ use clap::Args;
 
 use super::interrupt::interruptible;
 use super::{ConsulFlags, Exit, print_message};
+use crate::bridge;
 use crate::config::{self, Environment, Overrides};
 use crate::operator;
 use slotkeeper_consul::{AddressNews, Client, Code, Observer, Operation};
@@ -72,7 +73,8 @@ pub(super) fn run_requests(
         if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
             // The reader of standard error may be gone; the command is done all the same.
             let _ = print_message(format!(
-                "{error}. The token of the login stays until its auth method's MaxTokenTTL"
+                "{}. The token of the login stays until its auth method's MaxTokenTTL",
+                bridge::message(&error)
             ));
         }
     })?;

@@ -161,7 +161,8 @@ fn mix(operator: &Operator, kinds: [Life<'_>; 2], ours_first: bool, form: fn(&Va
     assert!(by_kind.len() == 2 && by_kind.values().all(|many| *many == MEMBERS), "{by_kind:?}");
     assert!(most_at_once(&turns) <= LIMIT, "{turns:?}");
     // If a foreign client leaves last, what was offered to it stays until the next agent or `run` writes `.lock`.
-    if operator.key(&format!("{PREFIX}/.offered")).is_some() {
+    let keys: Vec<_> = operator.keys(PREFIX).into_iter().map(|pair| pair.key).collect();
+    if keys == [format!("{PREFIX}/.lock"), format!("{PREFIX}/.offered")] {
         let [ours, _] = kinds;
         ours();
     }

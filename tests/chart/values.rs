@@ -153,6 +153,7 @@ fn contradictory_values_are_refused_with_the_fix() {
             "mount it elsewhere",
         ),
         ("killAfter: 30s", "write at most 26200ms, or config.session.ttl of at least 51s"),
+        ("{killAfter: 2s, config: {session: {ttl: 9s}}}", "9s is out of bounds; write 10s to 24h"),
         ("enabled: 'yes'", "/enabled"),
         (
             "{mode: sidecar, workload: {container: {livenessProbe: {tcpSocket: {port: 1}}}}}",
@@ -334,6 +335,11 @@ fn the_chart_and_slotkeeper_agree_how_long_stopping_may_take() {
         let (_, rest) = said.split_once(before).unwrap_or_else(|| panic!("no {before} in {said}"));
         rest.split_once(after).unwrap().0.parse().unwrap()
     };
+    let beyond = attempts(vec![("45s".to_owned(), 93_600_000)]).remove(0).unwrap_err();
+    assert!(
+        beyond.contains("at most 26200ms") && !beyond.contains("at least"),
+        "no TTL allows 26 h: {beyond}"
+    );
     let ttls = ["10s", "17s3ms", "29999ms", "30s", "45s500ms", "10m"];
     let far_too_long = attempts(ttls.map(|ttl| (ttl.to_owned(), 36_000_000)).into());
     let bounds: Vec<_> =

@@ -202,15 +202,19 @@
 {{- if or .Values.control.enabled (eq .Values.mode "on_demand") -}}true{{- end -}}
 {{- end -}}
 
-{{/* Refuses a time to stop that does not fit into the lease. Takes a dict: the root, the field, what stops, the time, the TTL. */}}
+{{/*
+Refuses a time to stop that does not fit into the lease. Takes a dict: the root, the field, what stops, the time, the TTL. A TTL
+below the minimum is refused elsewhere, and no TTL is named above the maximum.
+*/}}
 {{- define "slotkeeper.refuseKillAfter" -}}
 {{- $pieces := .root.Files.Get "files/timing.yaml" | fromYamlArray -}}
 {{- $time := include "slotkeeper.milliseconds" .time | int64 -}}
 {{- $ttl := include "slotkeeper.milliseconds" .ttl | int64 -}}
 {{- $longest := include "slotkeeper.longestKillAfter" (dict "pieces" $pieces "ttl" $ttl) | int64 -}}
-{{- if gt $time $longest -}}
-{{- $shortest := include "slotkeeper.shortestTtl" (dict "pieces" $pieces "time" $time) -}}
-{{- fail (printf "%s: with a TTL of %s, %s cannot have %s to stop and be certain to end before the slot is lost; write at most %dms, or config.session.ttl of at least %ss" .field .ttl .what .time $longest $shortest) -}}
+{{- if and (gt $time $longest) (ge $ttl (int64 (first $pieces).from)) -}}
+{{- $shortest := include "slotkeeper.shortestTtl" (dict "pieces" $pieces "time" $time) | int64 -}}
+{{- $or := ternary (printf ", or config.session.ttl of at least %ds" $shortest) "" (le $shortest 86400) -}}
+{{- fail (printf "%s: with a TTL of %s, %s cannot have %s to stop and be certain to end before the slot is lost; write at most %dms%s" .field .ttl .what .time $longest $or) -}}
 {{- end -}}
 {{- end -}}
 

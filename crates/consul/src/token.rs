@@ -19,6 +19,8 @@ pub use logins::AuthMethod;
 use logins::Logins;
 
 /// A text that neither `Debug` nor `Display` shows.
+///
+/// The time of `==` depends on the texts. Do not check the token of an untrusted client by it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

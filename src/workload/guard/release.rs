@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::holdings::Holdings;
+use crate::bridge;
 use crate::clock;
 use crate::operator::{self, Place};
 use crate::stderr::Stderr;
@@ -68,7 +69,7 @@ async fn release(holdings: &Holdings) -> Result<(), String> {
         true => client.within(LOGOUT_TIMEOUT).logout().await,
         false => Ok(()),
     };
-    slots.and(destroyed.and(logged_out).map_err(|error| error.to_string()))
+    slots.and(destroyed.and(logged_out).map_err(|error| bridge::message(&error)))
 }
 
 /// Releases every slot and lock. Returns the first failure.

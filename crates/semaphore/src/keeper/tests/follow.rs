@@ -268,6 +268,7 @@ fn a_waiter_reports_its_position_if_the_handoff_list_shows_it() {
     };
     assert_eq!(reported(r#""b","c""#), ["a waits"], "other waiters may be ahead");
     assert_eq!(reported(r#""b","me""#), ["a at 2"]);
+    assert_eq!(reported(r#""b","","me""#), ["a waits"], "waiters without a name are ahead");
 }
 
 #[test]
