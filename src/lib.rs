@@ -73,7 +73,7 @@ pub mod internals {
         pub use crate::metrics::Metrics;
     }
     pub mod shutdown {
-        pub use crate::shutdown::{Ask, Asks, REPEATED_SIGNAL};
+        pub use crate::shutdown::{REPEATED_SIGNAL, SignalRequest, SignalRequests};
     }
     pub mod status {
         pub use crate::status::{Snapshot, State, Status};

@@ -18,7 +18,7 @@ use slotkeeper_semaphore::Moment;
 
 /// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum SignalRequest {
     /// SIGTERM or SIGINT: release everything and exit; the second time, exit at once.
     ///
     /// A sender that signals a process and its group, as coreutils' `timeout`, sends the same signal twice within a
@@ -31,17 +31,17 @@ pub enum Ask {
 }
 
 /// The requests to one agent, in order.
-pub struct Asks {
-    asks: BoxStream<'static, Ask>,
+pub struct SignalRequests {
+    requests: BoxStream<'static, SignalRequest>,
     /// Requests that came during [`Self::unless_stopped`].
-    deferred: VecDeque<Ask>,
+    deferred: VecDeque<SignalRequest>,
     stopped_at: Option<Moment>,
 }
 
 /// A second stop signal within this time repeats the first one.
 pub const REPEATED_SIGNAL: Duration = Duration::from_millis(250);
 
-impl Asks {
+impl SignalRequests {
     /// Handles SIGTERM, SIGINT and SIGHUP instead of their default actions.
     ///
     /// # Errors
@@ -49,7 +49,9 @@ impl Asks {
     /// The process has no file descriptor left.
     pub fn listen() -> io::Result<Self> {
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        Ok(Self::of(signals.map(|signal| if signal == SIGHUP { Ask::Reload } else { Ask::Stop })))
+        Ok(Self::of(
+            signals.map(|signal| if signal == SIGHUP { SignalRequest::Reload } else { SignalRequest::Stop }),
+        ))
     }
 
     /// Handles all signals that are passed on to a command.
@@ -58,12 +60,12 @@ impl Asks {
     ///
     /// As [`Self::listen`].
     pub fn to_pass_on() -> io::Result<Self> {
-        Ok(Self::of(Signals::new(signals::taken_over())?.map(Ask::Signal)))
+        Ok(Self::of(Signals::new(signals::taken_over())?.map(SignalRequest::Signal)))
     }
 
     /// Requests of a stream: for several agents in one process, where a signal would reach all of them.
-    pub fn of(asks: impl Stream<Item = Ask> + Send + 'static) -> Self {
-        Self { asks: asks.fuse().boxed(), deferred: VecDeque::new(), stopped_at: None }
+    pub fn of(requests: impl Stream<Item = SignalRequest> + Send + 'static) -> Self {
+        Self { requests: requests.fuse().boxed(), deferred: VecDeque::new(), stopped_at: None }
     }
 
     /// Runs work that may block on a file system on a thread of its own. A stop request ends the wait and leaves the thread
@@ -75,7 +77,7 @@ impl Asks {
     pub async fn unless_stopped<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Ask> {
+    ) -> Result<T, SignalRequest> {
         let mut task = spawn_blocking(work);
         loop {
             tokio::select! {
@@ -85,34 +87,34 @@ impl Asks {
                     // The runtime is shutting down.
                     Err(_) => pending().await,
                 },
-                ask = self.new_one() => match ask {
-                    Ask::Stop => return Err(ask),
-                    Ask::Signal(signal) if signals::ends(signal) => return Err(ask),
-                    Ask::Reload | Ask::Signal(_) if self.deferred.contains(&ask) => {}
-                    Ask::Reload | Ask::Signal(_) => self.deferred.push_back(ask),
+                request = self.receive() => match request {
+                    SignalRequest::Stop => return Err(request),
+                    SignalRequest::Signal(signal) if signals::ends(signal) => return Err(request),
+                    SignalRequest::Reload | SignalRequest::Signal(_) if self.deferred.contains(&request) => {}
+                    SignalRequest::Reload | SignalRequest::Signal(_) => self.deferred.push_back(request),
                 },
             }
         }
     }
 
     /// The next request. After the end of the stream it never resolves.
-    pub async fn next(&mut self) -> Ask {
+    pub async fn next(&mut self) -> SignalRequest {
         match self.deferred.pop_front() {
-            Some(ask) => ask,
-            None => self.new_one().await,
+            Some(request) => request,
+            None => self.receive().await,
         }
     }
 
-    async fn new_one(&mut self) -> Ask {
+    async fn receive(&mut self) -> SignalRequest {
         loop {
-            match self.asks.next().await {
-                Some(ask @ (Ask::Reload | Ask::Signal(_))) => return ask,
-                Some(Ask::Stop) => {
+            match self.requests.next().await {
+                Some(request @ (SignalRequest::Reload | SignalRequest::Signal(_))) => return request,
+                Some(SignalRequest::Stop) => {
                     let now = clock::now();
                     let echo = self.stopped_at.is_some_and(|first| now.since(first) < REPEATED_SIGNAL);
                     self.stopped_at = self.stopped_at.or(Some(now));
                     if !echo {
-                        return Ask::Stop;
+                        return SignalRequest::Stop;
                     }
                 }
                 None => pending().await,
@@ -129,21 +131,30 @@ mod tests {
 
     #[tokio::test]
     async fn an_echo_is_passed_over_and_the_end_of_the_stream_asks_for_nothing() {
-        let mut asks = Asks::of(stream::iter([Ask::Reload, Ask::Stop, Ask::Stop, Ask::Reload]));
-        for expected in [Ask::Reload, Ask::Stop, Ask::Reload] {
-            assert_eq!(asks.next().await, expected);
+        let mut requests = SignalRequests::of(stream::iter([
+            SignalRequest::Reload,
+            SignalRequest::Stop,
+            SignalRequest::Stop,
+            SignalRequest::Reload,
+        ]));
+        for expected in [SignalRequest::Reload, SignalRequest::Stop, SignalRequest::Reload] {
+            assert_eq!(requests.next().await, expected);
         }
-        assert_eq!(asks.next().now_or_never(), None);
+        assert_eq!(requests.next().now_or_never(), None);
     }
 
     #[tokio::test]
     async fn what_hangs_is_left_behind_when_told_to_end_and_nothing_else_is_forgotten() {
-        let mut asks = Asks::of(stream::iter([Ask::Reload, Ask::Reload, Ask::Stop]));
+        let mut requests = SignalRequests::of(stream::iter([
+            SignalRequest::Reload,
+            SignalRequest::Reload,
+            SignalRequest::Stop,
+        ]));
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
-        assert_eq!(asks.unless_stopped(move || gate.recv()).await, Err(Ask::Stop));
+        assert_eq!(requests.unless_stopped(move || gate.recv()).await, Err(SignalRequest::Stop));
         drop(go_on);
-        assert_eq!(asks.unless_stopped(|| 7).await, Ok(7));
-        assert_eq!(asks.next().await, Ask::Reload);
-        assert_eq!(asks.next().now_or_never(), None);
+        assert_eq!(requests.unless_stopped(|| 7).await, Ok(7));
+        assert_eq!(requests.next().await, SignalRequest::Reload);
+        assert_eq!(requests.next().now_or_never(), None);
     }
 }

@@ -12,7 +12,7 @@ use slotkeeper::internals::config::{self, Environment, Faults, Loaded, Overrides
 use slotkeeper::internals::exit::Exit;
 use slotkeeper::internals::http::servers::Servers;
 use slotkeeper::internals::metrics::Metrics;
-use slotkeeper::internals::shutdown::Asks;
+use slotkeeper::internals::shutdown::SignalRequests;
 use slotkeeper::internals::status::{Snapshot, State};
 use slotkeeper::internals::watchdog::Watchdog;
 use slotkeeper::internals::{clock, telemetry};
@@ -42,9 +42,9 @@ impl Agent {
     }
 
     /// Runs until it is asked to stop, and says what was wrong where it could not release its slot.
-    pub(crate) async fn run(self, asks: Asks) -> Result<(), String> {
+    pub(crate) async fn run(self, signals: SignalRequests) -> Result<(), String> {
         // Boxed: with all that an agent is made of.
-        let ended = Box::pin(agent::run(parts(self.config, self.status, asks))).await;
+        let ended = Box::pin(agent::run(parts(self.config, self.status, signals))).await;
         let exit = ended.map_err(|error| format!("{error:#}"))?.exit;
         if exit == Exit::Done { Ok(()) } else { Err(format!("the agent ended with {exit:?}")) }
     }
@@ -78,7 +78,7 @@ pub(crate) fn standing(statuses: &[Status]) -> String {
     format!("{states:?}; {}", reason.as_deref().unwrap_or("no reason given"))
 }
 
-fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Parts {
+fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, signals: SignalRequests) -> Parts {
     let read_config = move || -> Result<Loaded, Faults> {
         config::parse("queue", &text, &Overrides::default(), &Environment::default())
     };
@@ -94,7 +94,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         metrics: Arc::new(Metrics::new().unwrap()),
         watchdog: Arc::new(Watchdog::new(clock::now())),
         status,
-        asks,
+        signals,
         command: None,
         servers: Servers::default(),
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::stream;
 use slotkeeper::internals::clock;
-use slotkeeper::internals::shutdown::Asks;
+use slotkeeper::internals::shutdown::SignalRequests;
 use slotkeeper::internals::status::Snapshot;
 use slotkeeper_semaphore::Moment;
 use tokio::sync::mpsc;
@@ -93,7 +93,7 @@ impl Line {
                         let _ = granted.send((number, clock::now()));
                     }
                 };
-                let _ = tokio::join!(agent.run(Asks::of(stream::pending())), tells);
+                let _ = tokio::join!(agent.run(SignalRequests::of(stream::pending())), tells);
             });
             (status, task.abort_handle())
         };

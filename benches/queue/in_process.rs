@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use slotkeeper::internals::clock;
-use slotkeeper::internals::shutdown::{Ask, Asks};
+use slotkeeper::internals::shutdown::{SignalRequest, SignalRequests};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::timeout;
@@ -35,7 +35,7 @@ pub(crate) async fn play(scene: &Scene<'_>) -> Result<Play, String> {
 /// One client's life.
 async fn live(agent: Agent, planned: Duration) -> Life {
     let (stop, stopped) = oneshot::channel();
-    let asks = stream::once(stopped).filter_map(async |told| told.ok().map(|()| Ask::Stop));
+    let signals = stream::once(stopped).filter_map(async |told| told.ok().map(|()| SignalRequest::Stop));
     let mut shown = agent.status();
     let works = async {
         shown.wait_for(|status| holds(status)).await.ok()?;
@@ -45,7 +45,7 @@ async fn live(agent: Agent, planned: Duration) -> Life {
         let _ = stop.send(());
         Some((Turn { from, to, planned }, lost))
     };
-    let (ended, turn) = tokio::join!(agent.run(Asks::of(asks)), works);
+    let (ended, turn) = tokio::join!(agent.run(SignalRequests::of(signals)), works);
     match (ended, turn) {
         (Ok(()), Some((turn, false))) => Life::of(turn),
         (Ok(()), Some((turn, true))) => Life { turn: Some(turn), fault: Some("the slot was lost".into()) },

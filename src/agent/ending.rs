@@ -17,7 +17,7 @@ use crate::log_events::{
     DRAINED, HOLDING_FOR_TIME, HOLDING_UNTIL_DONE, LOGOUT_FAILED, STOP_REPEATED, UNANSWERED_SESSION_LEFT,
     WORKLOAD_NOT_DONE, WORKLOAD_WAIT_ENDED,
 };
-use crate::shutdown::Ask;
+use crate::shutdown::SignalRequest;
 use crate::status::What;
 use crate::workload::signals;
 use slotkeeper_semaphore::{Keeper, Machine, Moment, Phase};
@@ -308,10 +308,10 @@ impl Agent {
         drop(self.parts.status);
         // After a loss a hook may be what stops the workload; otherwise it must not delay the end.
         let hooks_timeout = if exit == Exit::SlotLost { left() } else { left().min(HOOKS_TIMEOUT) };
-        let mut asks = self.parts.asks;
+        let mut signals = self.parts.signals;
         tokio::select! {
             ((), ()) = async { tokio::join!(self.hooks.finish(hooks_timeout), log_out) } => {}
-            () = stop_requested(&mut asks) => {
+            () = stop_requested(&mut signals) => {
                 warn!("{STOP_REPEATED}: exiting at once, without waiting for hooks");
                 return self.ending.ended(exit);
             }
@@ -327,12 +327,12 @@ impl Agent {
     }
 }
 
-async fn stop_requested(asks: &mut crate::shutdown::Asks) {
+async fn stop_requested(signals: &mut crate::shutdown::SignalRequests) {
     loop {
-        match asks.next().await {
-            Ask::Stop => return,
-            Ask::Signal(signal) if signals::ends(signal) => return,
-            Ask::Reload | Ask::Signal(_) => {}
+        match signals.next().await {
+            SignalRequest::Stop => return,
+            SignalRequest::Signal(signal) if signals::ends(signal) => return,
+            SignalRequest::Reload | SignalRequest::Signal(_) => {}
         }
     }
 }

@@ -43,7 +43,7 @@ use crate::http::servers::Servers;
 use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::progress::Progress;
-use crate::shutdown::{Ask, Asks};
+use crate::shutdown::{SignalRequest, SignalRequests};
 use crate::status::{Configuration, Snapshot};
 use crate::telemetry;
 use crate::watchdog::{HEARTBEAT, Watchdog};
@@ -91,7 +91,7 @@ pub struct Parts {
     /// The snapshots that the endpoints serve.
     pub status: watch::Sender<Arc<Snapshot>>,
     /// Requests to stop or reload: the process's signals.
-    pub asks: Asks,
+    pub signals: SignalRequests,
     /// Requests of the control endpoints.
     pub control: Option<mpsc::Receiver<Request>>,
     /// The command of `slotkeeper run`. `None`: the workload is a process of its own.
@@ -116,7 +116,7 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
         let seen = fingerprints(reload::tls_files(&config.consul.tls));
         client(&config, &metrics).map(|client| (client, seen))
     };
-    match parts.asks.unless_stopped(read).await {
+    match parts.signals.unless_stopped(read).await {
         Ok(read) => {
             let (client, seen) = read?;
             let mut agent = Agent::start(parts, client)?;
@@ -124,16 +124,16 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
             agent.watch(agent.parts.source.clone().into_iter().chain(seen).collect());
             Box::pin(agent.run()).await
         }
-        Err(ask) => Ok(ended_before_start(ask)),
+        Err(request) => Ok(ended_before_start(request)),
     }
 }
 
 /// The end of a process that is stopped before its agent runs, as while a file system does not answer.
-pub fn ended_before_start(ask: Ask) -> Ended {
+pub fn ended_before_start(request: SignalRequest) -> Ended {
     info!("{STOPPED_DURING_START}; no slot is held");
-    match ask {
-        Ask::Stop | Ask::Reload => Exit::Done.into(),
-        Ask::Signal(signal) => {
+    match request {
+        SignalRequest::Stop | SignalRequest::Reload => Exit::Done.into(),
+        SignalRequest::Signal(signal) => {
             let exit = Exit::PassedOn(u8::try_from(signal).unwrap_or(0).saturating_add(128));
             Ended::because(exit, format!("ended by {} during the start", signals::name(signal)))
         }
@@ -354,15 +354,15 @@ impl Agent {
                 // The next round passes the token to the guard.
                 () = self.client.login_token_changed(), if self.running.is_some() => {}
                 () = self.client.cut_loose() => self.change_cluster(),
-                ask = self.parts.asks.next() => match ask {
-                    Ask::Reload => self.sighup_received(),
-                    Ask::Signal(signal) => if self.signalled(signal).await {
+                request = self.parts.signals.next() => match request {
+                    SignalRequest::Reload => self.sighup_received(),
+                    SignalRequest::Signal(signal) => if self.signalled(signal).await {
                         let exit = self.ending.exit().unwrap_or(Exit::Failed);
                         return Ok(self.ending.ended(exit));
                     },
-                    Ask::Stop if !self.ending.stop_was_requested() => self.stop(),
-                    Ask::Stop if self.awaits_done() => self.wait_no_longer(STOP_REPEATED),
-                    Ask::Stop => {
+                    SignalRequest::Stop if !self.ending.stop_was_requested() => self.stop(),
+                    SignalRequest::Stop if self.awaits_done() => self.wait_no_longer(STOP_REPEATED),
+                    SignalRequest::Stop => {
                         warn!("{STOP_REPEATED}: exiting at once; slots that are not released yet end with the session's TTL");
                         return Ok(Ended::because(
                             Exit::Failed,

@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 
 use super::Exit;
-use crate::shutdown::{Ask, Asks};
+use crate::shutdown::{SignalRequest, SignalRequests};
 use slotkeeper_consul_dev::{BindError, Dialect, Options, Restricted, Server};
 
 /// The largest value that the flag allows, in bytes. In base64 it fits into the longest response that the client reads.
@@ -110,12 +110,12 @@ impl Dev {
 
     async fn serve(self) -> anyhow::Result<Exit> {
         // Listen before the address is printed: a reader of the address may send a signal at once.
-        let mut asks = Asks::listen().context("cannot listen for signals")?;
+        let mut signals = SignalRequests::listen().context("cannot listen for signals")?;
         let server = Server::bind_with(self.listen, self.settings.options(self.behave_like))?;
         announce(server.addr()).context("cannot write to the standard output")?;
         let stop = async move {
             // There is no configuration to reload.
-            while asks.next().await == Ask::Reload {}
+            while signals.next().await == SignalRequest::Reload {}
         };
         server.run(stop).await.context("the development server failed")?;
         Ok(Exit::Done)

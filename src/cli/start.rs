@@ -23,7 +23,7 @@ use crate::log_events::{
 };
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
-use crate::shutdown::Asks;
+use crate::shutdown::SignalRequests;
 use crate::status::{Snapshot, Stage};
 use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
@@ -60,11 +60,11 @@ async fn read_and_start(
 ) -> anyhow::Result<Ended> {
     // Each semaphore needs several connections: raise the limit of open files here, so that no operator has to.
     open_files::raise();
-    let asks = match &purpose {
-        Purpose::Agent { .. } => Asks::listen(),
-        Purpose::Command(_) => Asks::to_pass_on(),
+    let signals = match &purpose {
+        Purpose::Agent { .. } => SignalRequests::listen(),
+        Purpose::Command(_) => SignalRequests::to_pass_on(),
     };
-    let mut asks = asks.context("cannot listen for signals")?;
+    let mut signals = signals.context("cannot listen for signals")?;
     let read = Arc::clone(&read_config);
     let read = move || {
         // Watch before the first read, so that no change is missed.
@@ -75,19 +75,19 @@ async fn read_and_start(
         }
         read.map(|loaded| (loaded, source))
     };
-    let (Loaded { config, warnings }, source) = match asks.unless_stopped(read).await {
+    let (Loaded { config, warnings }, source) = match signals.unless_stopped(read).await {
         Ok(Ok(read)) => read,
         Ok(Err(faults)) => {
             writeln!(io::stderr(), "{faults}")?;
             return Ok(Ended::because(Exit::Config, faults.to_string()));
         }
-        Err(ask) => return Ok(ended_before_start(ask)),
+        Err(request) => return Ok(ended_before_start(request)),
     };
     let log = telemetry::start(config.log);
     for warning in warnings {
         warn!(%warning, "{CONFIGURATION_WARNING}");
     }
-    let ended = Box::pin(start(config, (read_config, source), purpose, asks, log)).await;
+    let ended = Box::pin(start(config, (read_config, source), purpose, signals, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
         let is_config = FileError::is_misplaced(&failure) || failure.is::<Unfit>();
@@ -100,7 +100,7 @@ async fn start(
     mut config: Config,
     (mut read_config, source): (ReadConfig, Fingerprints),
     purpose: Purpose,
-    mut asks: Asks,
+    mut signals: SignalRequests,
     log: telemetry::Handle,
 ) -> anyhow::Result<Ended> {
     let (command, dev) = match purpose {
@@ -109,9 +109,9 @@ async fn start(
     };
     // Remove the files of a killed process first: a later step may fail, and stale files would mislead.
     let wanted = config.clone();
-    let files = match asks.unless_stopped(move || Files::open(&wanted)).await {
+    let files = match signals.unless_stopped(move || Files::open(&wanted)).await {
         Ok(files) => files?,
-        Err(ask) => return Ok(ended_before_start(ask)),
+        Err(request) => return Ok(ended_before_start(request)),
     };
     let mut servers = Servers::default();
     if dev {
@@ -157,9 +157,9 @@ async fn start(
         let control = wanted.map(|control| control_server(&control, site, &mut servers)).transpose();
         (control, servers)
     };
-    let (control, servers) = match asks.unless_stopped(serve_control).await {
+    let (control, servers) = match signals.unless_stopped(serve_control).await {
         Ok((control, servers)) => (control?, servers),
-        Err(ask) => return Ok(ended_before_start(ask)),
+        Err(request) => return Ok(ended_before_start(request)),
     };
     let parts = Parts {
         config,
@@ -169,7 +169,7 @@ async fn start(
         metrics,
         watchdog,
         status,
-        asks,
+        signals,
         control,
         command,
         progress: progress.clone(),

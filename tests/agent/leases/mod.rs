@@ -10,7 +10,7 @@ use serde_json::json;
 use slotkeeper::internals::clock;
 use slotkeeper::internals::control::request::{Kind, NoLease, Refusal, Released, Request};
 use slotkeeper::internals::exit::Exit;
-use slotkeeper::internals::shutdown::Ask;
+use slotkeeper::internals::shutdown::SignalRequest;
 use slotkeeper::internals::status::State;
 
 #[path = "../../support/agent/lender.rs"]
@@ -309,7 +309,7 @@ fn with_after_workload_leases_are_held_until_the_workload_is_done() {
          drain: {timeout: 60s, release: after_workload}",
     );
     let lease = agent.acquire(60).unwrap();
-    agent.asks.send(Ask::Stop).unwrap();
+    agent.signals.send(SignalRequest::Stop).unwrap();
     pause(Duration::from_millis(300));
     assert!(agent.renew(&lease.lease).is_ok() && !agent.has_ended());
     agent.ask(Request::Drain);
@@ -325,7 +325,7 @@ fn a_reload_is_for_the_next_lease() {
     let lease = agent.acquire(60).unwrap();
     let other = "session: {ttl: 10s}\nsemaphores: [{name: t, prefix: service/t, limit: 1, mode: on_demand}]";
     std::fs::write(&agent.file, text(&consul.address(), other)).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     wait_for("the new one", || agent.snapshot().semaphores.iter().any(|one| one.entry.name == "t"));
     let next = agent.asks_for(Kind::Semaphore, "t", Duration::from_secs(5)).answer().unwrap();
     assert_eq!(agent.acquire(60), Err(Refusal::UnknownName { known: vec!["t".into()] }));
@@ -347,7 +347,7 @@ fn a_lease_of_what_is_renamed_goes_on_under_the_new_name() {
     let renamed =
         "session: {ttl: 10s}\nsemaphores: [{name: t, prefix: service/s, limit: 2, mode: on_demand}]";
     std::fs::write(&agent.file, text(&consul.address(), renamed)).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     wait_for("the new name", || agent.snapshot().semaphores[0].entry.name == "t");
     assert_eq!(
         (agent.snapshot().semaphores.len(), agent.snapshot().semaphores[0].entry.leases.len()),
@@ -379,7 +379,7 @@ fn a_name_moved_to_another_prefix_leaves_the_leases_in_place() {
     let lease = agent.acquire(60).unwrap();
     // `s` is removed, and `t` is called so from here on.
     std::fs::write(&agent.file, text(&consul.address(), &of(&[("s", "t")]))).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     let shown = || {
         let all = agent.snapshot();
         let each = all.semaphores.iter();
@@ -396,7 +396,7 @@ fn a_name_moved_to_another_prefix_leaves_the_leases_in_place() {
     assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"s\"}"), 2.0);
     // A later name is that of the later one alone.
     std::fs::write(&agent.file, text(&consul.address(), &of(&[("u", "t")]))).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     wait_for("the other name", || agent.snapshot().semaphores[0].entry.name == "u");
     assert_eq!(agent.renew(&lease.lease).unwrap().name, "s");
     for name in ["s", "u"] {
@@ -420,7 +420,7 @@ fn a_lease_blocks_a_new_prefix_above_it() {
     let agent = Lender::start(&consul, &of("s", "service/s/below", "on_demand"));
     let lease = agent.acquire(60).unwrap();
     std::fs::write(&agent.file, text(&consul.address(), &of("t", "service/s", "hold"))).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     wait_for("it to be pending", || agent.state() == State::Pending);
     let reason = agent.snapshot().semaphores[0].entry.reason.clone();
     assert_eq!(reason.as_deref(), Some("1 lease of it has not ended yet"));
@@ -440,7 +440,7 @@ fn a_mode_changes_once_the_leases_have_ended() {
         format!("session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: service/s, limit: 1, mode: {mode}}}]")
     };
     std::fs::write(&agent.file, text(&consul.address(), &of("hold"))).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     wait_for("it to be pending", || agent.state() == State::Pending);
     let semaphore = agent.snapshot().semaphores[0].clone();
     assert_eq!(semaphore.entry.reason.as_deref(), Some("1 lease of it has not ended yet"));
@@ -454,7 +454,7 @@ fn a_mode_changes_once_the_leases_have_ended() {
 
     consul.signal(Signal::STOP);
     std::fs::write(&agent.file, text(&consul.address(), &of("on_demand"))).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     wait_for("it to be pending", || agent.state() == State::Pending);
     assert!(matches!(agent.acquire(0), Err(Refusal::Pending(_))));
     consul.signal(Signal::CONT);
@@ -477,7 +477,7 @@ fn a_lease_keeps_the_number_of_slots_that_it_acquired() {
     let slots = || agent.metric("slotkeeper_slots{semaphore=\"s\"}");
     let first = agent.acquire(60).unwrap();
     std::fs::write(&agent.file, text(&consul.address(), &of(3))).unwrap();
-    agent.asks.send(Ask::Reload).unwrap();
+    agent.signals.send(SignalRequest::Reload).unwrap();
     wait_for("the reload", || agent.snapshot().semaphores[0].slots == 3);
     assert_eq!(slots(), 1.0);
     let second = agent.acquire(60).unwrap();

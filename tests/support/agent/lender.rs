@@ -11,7 +11,7 @@ use slotkeeper::internals::control::request::{Grant, Kind, NoLease, Refusal, Rel
 use slotkeeper::internals::exit::Exit;
 use slotkeeper::internals::http::servers::Servers;
 use slotkeeper::internals::metrics::Metrics;
-use slotkeeper::internals::shutdown::{Ask, Asks};
+use slotkeeper::internals::shutdown::{SignalRequest, SignalRequests};
 use slotkeeper::internals::status::{Snapshot, State, Status};
 use slotkeeper::internals::watchdog::Watchdog;
 use slotkeeper::internals::{clock, telemetry};
@@ -23,7 +23,7 @@ use crate::wait_for;
 /// An agent, and the channel by which it is asked.
 pub(super) struct Lender {
     requests: mpsc::Sender<Request>,
-    pub(super) asks: mpsc::UnboundedSender<Ask>,
+    pub(super) signals: mpsc::UnboundedSender<SignalRequest>,
     shown: watch::Receiver<Arc<Snapshot>>,
     metrics: Arc<Metrics>,
     watchdog: Arc<Watchdog>,
@@ -71,7 +71,7 @@ impl Lender {
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, text(&consul.address(), rest)).unwrap();
         let (sender, receiver) = requests();
-        let (asks, mut asked) = mpsc::unbounded_channel();
+        let (signals, mut asked) = mpsc::unbounded_channel();
         let (status, shown) = watch::channel(Arc::new(agent::before_start(clock::now())));
         let metrics = Arc::new(Metrics::new().unwrap());
         let watchdog = Arc::new(Watchdog::new(clock::now()));
@@ -93,7 +93,7 @@ impl Lender {
                     metrics: counted,
                     watchdog: looked_at,
                     status,
-                    asks: Asks::of(stream::poll_fn(move |cx| asked.poll_recv(cx))),
+                    signals: SignalRequests::of(stream::poll_fn(move |cx| asked.poll_recv(cx))),
                     control: Some(receiver),
                     command: None,
                     servers: Servers::default(),
@@ -103,7 +103,7 @@ impl Lender {
         });
         let lender = Self {
             requests: sender,
-            asks,
+            signals,
             shown,
             metrics,
             watchdog,
@@ -194,7 +194,7 @@ impl Lender {
     }
 
     pub(super) fn stop(self) -> Exit {
-        self.asks.send(Ask::Stop).unwrap();
+        self.signals.send(SignalRequest::Stop).unwrap();
         self.ended()
     }
 }
