@@ -62,7 +62,7 @@ impl Selection {
         if self.rounds_without_session == 2 {
             let why = |entry: &Entry| match &entry.state {
                 AddressState::Failed(why) | AddressState::Foreign(why) => why.clone(),
-                AddressState::Used | AddressState::Standby | AddressState::Unknown => "not asked yet".into(),
+                AddressState::Used | AddressState::Standby | AddressState::Unknown => "not probed yet".into(),
             };
             let addresses = self.entries.iter().map(|entry| (entry.label.to_string(), why(entry))).collect();
             self.news.push(AddressNews::NoSession { addresses });
