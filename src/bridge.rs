@@ -225,7 +225,7 @@ pub async fn destroy_named(client: &Client, marks: &[String]) -> Result<Vec<Stri
 ///
 /// # Errors
 ///
-/// There is no answer to go on with, If [`FailureKind::is_transient`], the transaction may have been applied.
+/// The request failed or was denied. If [`FailureKind::is_transient`], the transaction may have been applied.
 pub async fn commit(client: &Client, ops: Vec<Op>) -> Result<Commit, Failure> {
     let steps: Vec<_> = ops.iter().cloned().map(op).collect();
     committed(client.txn(&steps).await, &ops)

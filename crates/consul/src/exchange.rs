@@ -85,7 +85,7 @@ impl Client {
     /// Adds the failures of the other addresses to an error.
     fn with_others(&self, mut error: Error) -> Error {
         if error.kind == Kind::Unreachable {
-            for other in self.router.with(|selection| selection.failed_others()) {
+            for other in self.router.with(|selection| selection.failures_of_others()) {
                 error.detail = format!("{}; {other}", error.detail);
             }
         }
@@ -93,7 +93,7 @@ impl Client {
     }
 
     fn not_sent(&self, request: &Request, route: &Route, why: &str) -> Error {
-        let others = self.router.with(|selection| selection.failed_others());
+        let others = self.router.with(|selection| selection.failures_of_others());
         let why = std::iter::once(why.to_owned()).chain(others).collect::<Vec<_>>().join("; ");
         Error::new(self.tried_at(request, route), Kind::NotSent, why)
     }

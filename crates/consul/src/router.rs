@@ -13,16 +13,16 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::address::{Addresses, MAX_ADDRESSES};
 use super::request::{Answer, Request};
-use super::selection::{AddressState, Finding, Outcome, Question, Selection, Target};
+use super::selection::{AddressState, Outcome, Probe, ProbeResult, Selection, Target};
 use super::token::Token;
 use super::{Client, Error, Kind, Operation, Read};
 
 /// The time-out of a probe.
-const PROBE: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum time that a request waits for another target. A renewal is better sent again after it.
-const WAIT: Duration = Duration::from_millis(1500);
+const MAX_REROUTE_WAIT: Duration = Duration::from_millis(1500);
 /// The maximum time for the resolution of a name. After it the connection resolves the name.
-const RESOLVE: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The maximum number of Raft peers in an answer, and the maximum length of a peer's address.
 const MAX_PEERS: usize = 64;
@@ -91,9 +91,9 @@ impl Router {
         let mut changed = self.changed.subscribe();
         let is_chosen = || self.with(|selection| selection.is_chosen());
         if !is_chosen() {
-            self.look_if_wanted(client);
+            self.probe_if_due(client);
         }
-        while !is_chosen() && self.with(|selection| selection.is_asking()) && changed.changed().await.is_ok()
+        while !is_chosen() && self.with(|selection| selection.is_probing()) && changed.changed().await.is_ok()
         {
         }
         self.now()
@@ -101,13 +101,13 @@ impl Router {
 
     /// Records the outcome of a request.
     pub(super) fn ended(self: &Arc<Self>, route: &Route, outcome: Outcome, client: &Client) {
-        self.note(client, |selection| selection.ended(&route.target, outcome, Instant::now()));
-        self.look_if_wanted(client);
+        self.note(client, |selection| selection.record_outcome(&route.target, outcome, Instant::now()));
+        self.probe_if_due(client);
     }
 
     /// A target other than that of `route`: the one in use now, or the result of a probe in progress. `None` if there is none now.
     pub(super) async fn other_than(&self, route: &Route) -> Option<Route> {
-        timeout(WAIT, self.found_other_than(route)).await.ok()?
+        timeout(MAX_REROUTE_WAIT, self.found_other_than(route)).await.ok()?
     }
 
     async fn found_other_than(&self, route: &Route) -> Option<Route> {
@@ -117,7 +117,7 @@ impl Router {
             if now.target != route.target {
                 return (now.epoch == route.epoch).then_some(now);
             }
-            if !self.with(|selection| selection.is_asking()) {
+            if !self.with(|selection| selection.is_probing()) {
                 return None;
             }
             changed.changed().await.ok()?;
@@ -150,29 +150,30 @@ impl Router {
     }
 
     /// Starts to probe the targets if that is due.
-    fn look_if_wanted(self: &Arc<Self>, client: &Client) {
+    fn probe_if_due(self: &Arc<Self>, client: &Client) {
         let begins = self.with(|selection| {
             let now = Instant::now();
-            let after = selection.wants_look(now).filter(|_| self.has_names || selection.has_others())?;
-            selection.begin_look(after, fastrand::f64(), now);
+            let after =
+                selection.next_round_after(now).filter(|_| self.has_names || selection.has_others())?;
+            selection.begin_round(after, fastrand::f64(), now);
             Some(after)
         });
         if let Some(after) = begins {
-            let look = Look { router: Arc::clone(self), client: client.clone(), is_over: false };
-            tokio::spawn(look.run(after));
+            let rounds = ProbeRounds { router: Arc::clone(self), client: client.clone(), is_over: false };
+            tokio::spawn(rounds.run(after));
         }
     }
 
     /// Changes the selection and reports the change.
     fn note<T>(&self, client: &Client, what: impl FnOnce(&mut Selection) -> T) -> T {
-        let stand = |selection: &Selection| {
+        let state = |selection: &Selection| {
             let used = selection.used().cloned();
-            (used, selection.epoch(), selection.is_chosen(), selection.is_asking())
+            (used, selection.epoch(), selection.is_chosen(), selection.is_probing())
         };
         let (done, has_changed, news) = self.with(|selection| {
-            let before = stand(selection);
+            let before = state(selection);
             let done = what(selection);
-            (done, before != stand(selection), selection.take_news())
+            (done, before != state(selection), selection.take_news())
         });
         for news in news {
             client.observer().addresses(&news);
@@ -184,7 +185,7 @@ impl Router {
         done
     }
 
-    /// Replaces names by all their addresses; waits at most [`RESOLVE`]. The connection resolves a name that cannot be resolved here. A
+    /// Replaces names by all their addresses; waits at most [`RESOLVE_TIMEOUT`]. The connection resolves a name that cannot be resolved here. A
     /// resolver that hangs blocks a thread for each name, so there is one resolution at a time.
     async fn resolve(self: &Arc<Self>) {
         let Ok(turn) = Arc::clone(&self.resolving).try_acquire_owned() else { return };
@@ -195,7 +196,7 @@ impl Router {
             drop(turn);
         });
         // A later result is used too.
-        let _ = timeout(RESOLVE, resolution).await;
+        let _ = timeout(RESOLVE_TIMEOUT, resolution).await;
     }
 }
 
@@ -222,20 +223,20 @@ async fn targets(configured: &Addresses) -> Vec<Target> {
 }
 
 /// A round of probes, and further rounds if needed. The selection is informed also if the task is dropped.
-struct Look {
+struct ProbeRounds {
     router: Arc<Router>,
     client: Client,
     is_over: bool,
 }
 
-impl Look {
+impl ProbeRounds {
     async fn run(mut self, mut after: Duration) {
         loop {
             sleep(after).await;
             self.ask().await;
             let now = Instant::now();
             let again = self.router.note(&self.client, |selection| {
-                selection.end_look(now).then(|| selection.begin_look(Duration::ZERO, fastrand::f64(), now))
+                selection.end_round(now).then(|| selection.begin_round(Duration::ZERO, fastrand::f64(), now))
             });
             if again.is_none() {
                 self.is_over = true;
@@ -250,27 +251,28 @@ impl Look {
         if router.has_names {
             router.resolve().await;
         }
-        let questions = router.with(|selection| selection.questions(Instant::now()));
-        let ask = |question: Question| async {
-            let finding = match timeout(PROBE, self.client.probe(&question)).await {
-                Ok(finding) => finding,
-                Err(_) => {
-                    Finding { failed: Some(format!("no answer within {PROBE:?}")), ..Finding::default() }
-                }
+        let probes = router.with(|selection| selection.probes(Instant::now()));
+        let ask = |probe: Probe| async {
+            let result = match timeout(PROBE_TIMEOUT, self.client.probe(&probe)).await {
+                Ok(result) => result,
+                Err(_) => ProbeResult {
+                    failed: Some(format!("no answer within {PROBE_TIMEOUT:?}")),
+                    ..ProbeResult::default()
+                },
             };
-            (question.target, finding)
+            (probe.target, result)
         };
-        let mut asked: FuturesUnordered<_> = questions.into_iter().map(ask).collect();
-        while let Some((target, finding)) = asked.next().await {
-            router.note(&self.client, |selection| selection.found(&target, finding, Instant::now()));
+        let mut asked: FuturesUnordered<_> = probes.into_iter().map(ask).collect();
+        while let Some((target, result)) = asked.next().await {
+            router.note(&self.client, |selection| selection.record_probe(&target, result, Instant::now()));
         }
     }
 }
 
-impl Drop for Look {
+impl Drop for ProbeRounds {
     fn drop(&mut self) {
         if !self.is_over {
-            self.router.note(&self.client, |selection| selection.end_look(Instant::now()));
+            self.router.note(&self.client, |selection| selection.end_round(Instant::now()));
         }
     }
 }
@@ -283,25 +285,25 @@ struct Shown {
 }
 
 impl Client {
-    /// Asks a target whether it can be used. It writes nothing.
-    async fn probe(&self, question: &Question) -> Finding {
-        let mut finding = Finding::default();
-        for session in &question.sessions {
-            match self.shows(&question.target, session).await {
-                Ok(shows) => finding.shows = Some(shows),
-                Err(why) => return Finding { failed: Some(why), ..Finding::default() },
+    /// Finds out by reads whether a target can be used.
+    async fn probe(&self, probe: &Probe) -> ProbeResult {
+        let mut result = ProbeResult::default();
+        for session in &probe.sessions {
+            match self.shows(&probe.target, session).await {
+                Ok(shows) => result.shows = Some(shows),
+                Err(why) => return ProbeResult { failed: Some(why), ..ProbeResult::default() },
             }
-            if finding.shows == Some(true) {
-                return finding;
-            }
-        }
-        if question.peers {
-            match self.peers(&question.target).await {
-                Ok(peers) => finding.peers = Some(peers),
-                Err(why) => finding.failed = Some(why),
+            if result.shows == Some(true) {
+                return result;
             }
         }
-        finding
+        if probe.peers {
+            match self.peers(&probe.target).await {
+                Ok(peers) => result.peers = Some(peers),
+                Err(why) => result.failed = Some(why),
+            }
+        }
+        result
     }
 
     async fn shows(&self, target: &Target, session: &str) -> Result<bool, String> {
@@ -369,10 +371,10 @@ pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
         Kind::Unreachable => Outcome::Failed(in_short(error)),
         Kind::Timeout(_) | Kind::Unexpected(_) | Kind::Interrupted if is_poll => Outcome::Other,
         // A load balancer without a backend accepts connections and closes them.
-        Kind::Timeout(_) | Kind::Interrupted | Kind::Unexpected(408 | 499 | 504) => Outcome::Silent,
+        Kind::Timeout(_) | Kind::Interrupted | Kind::Unexpected(408 | 499 | 504) => Outcome::Unanswered,
         Kind::Unexpected(502 | 503) => Outcome::Failed(in_short(error)),
         Kind::Unexpected(_) | Kind::Cut(_) | Kind::BadAnswer | Kind::Token | Kind::NotSent => Outcome::Other,
-        Kind::NotFound | Kind::Denied | Kind::Anonymous => Outcome::TurnedAway,
+        Kind::NotFound | Kind::Denied | Kind::Anonymous => Outcome::Refused,
         Kind::RateLimited
         | Kind::TooLarge
         | Kind::InvalidSession

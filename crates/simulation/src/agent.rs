@@ -1,4 +1,4 @@
-//! One simulated agent: a keeper, and the life of the workload beside it.
+//! A simulated agent: a keeper and its workload.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
@@ -10,52 +10,52 @@ use super::consul::TTL;
 
 pub(super) struct Agent {
     pub(super) keeper: Keeper,
-    /// Which process this is; what was sent to an earlier one reaches nobody.
+    /// The number of this process. Messages to an earlier process are dropped.
     pub(super) life: u64,
-    /// Its state file is its own; not so where another process has resumed its session.
+    /// Whether the process owns its state file: false after another process resumed its session.
     pub(super) has_files: bool,
-    /// An earlier process has left a session; its last requests may arrive at any time.
+    /// Whether an earlier process left a session. Its last requests may arrive at any time.
     pub(super) is_heir: bool,
     pub(super) configuration: Configuration,
-    /// When it was read last.
+    /// The time of the last reload.
     pub(super) configured_at: Moment,
-    /// How long the workload wants the slot.
+    /// How long the workload runs on the slot.
     pub(super) work: Duration,
     pub(super) paused_until: Moment,
     pub(super) cut_until: Moment,
-    /// When the last of its requests is answered, or given up.
+    /// When the last request is answered or timed out.
     pub(super) answered_by: Moment,
-    /// Numbers of the watches under way by their keys; an older one's answer is called off.
+    /// The numbers of the watches in flight, by key. The answer to an older watch is dropped.
     pub(super) watches: HashMap<String, u64>,
-    /// Number of the timer that counts.
+    /// The number of the valid timer.
     pub(super) timer: u64,
     pub(super) leaves_at: Option<Moment>,
-    /// Since when it goes once its workload has stopped, and asks for nothing more.
+    /// Since when the agent acquires nothing more and drains once its workload has stopped.
     pub(super) ending: Option<Moment>,
     pub(super) draining: bool,
-    /// Since when it has asked for a slot, at the earliest.
+    /// The earliest time at which the agent requested each slot.
     pub(super) asked_at: BTreeMap<&'static str, Moment>,
-    /// It has given a semaphore up, and goes.
+    /// Whether an acquire timed out, so that the agent leaves.
     pub(super) gave_up: bool,
-    /// Since when it has had one of the slots that it takes together and stood in line for another.
+    /// Since when the acquire group has held one slot and waited for another.
     pub(super) has_and_waits_since: Option<Moment>,
-    /// Of what it has lost the workload is being stopped.
+    /// The workloads that are being stopped, by semaphore.
     pub(super) stopping: BTreeMap<Name, Stopping>,
-    /// Since when it has been told to leave what, and has not.
+    /// Since when the agent has been evicted and has not left, by semaphore.
     pub(super) evicted_since: BTreeMap<&'static str, Moment>,
-    /// Since when `.lock` has listed it, and it does not know.
-    pub(super) let_in_since: Option<Moment>,
-    /// Since when it has stood in the way although one of its semaphores keeps it out.
+    /// Since when `.lock` has listed the agent without its knowledge.
+    pub(super) unaware_since: Option<Moment>,
+    /// Since when the agent has been blocked by one of its semaphores and had keys at another.
     pub(super) lingers_since: Option<Moment>,
 }
 
 /// A workload that is being stopped.
 pub(super) struct Stopping {
-    /// The session by which it had the slot.
+    /// The session that held the slot.
     pub(super) session: SessionId,
-    /// Which time this is.
+    /// The number of this stop.
     pub(super) number: u64,
-    /// An operator wants the slot: it is not given on before.
+    /// Whether the holder was evicted: the slot is released only after the stop.
     pub(super) evicted: bool,
 }
 
@@ -68,7 +68,7 @@ impl Agent {
         rng: &mut fastrand::Rng,
         now: Moment,
     ) -> Self {
-        // The keeper has no such switch yet: it always lists now and then.
+        // The keeper has no such switch yet: it always lists at intervals.
         let _ = slow_reconcile;
         let (semaphores, is_heir) = (configuration.wants.iter(), resume.is_some());
         let start = Start {
@@ -104,12 +104,12 @@ impl Agent {
             has_and_waits_since: None,
             stopping: BTreeMap::new(),
             evicted_since: BTreeMap::new(),
-            let_in_since: None,
+            unaware_since: None,
             lingers_since: None,
         }
     }
 
-    /// What it finds in its state file once it was killed; none is there from the beginning of a drain on.
+    /// The content of the state file after a crash; `None` from the start of a drain.
     pub(super) fn state(&self) -> Option<Resume> {
         if self.draining || !self.has_files {
             return None;
@@ -117,7 +117,7 @@ impl Agent {
         Resume::of(&self.keeper)
     }
 
-    pub(super) fn asks_again(&mut self, name: &str, now: Moment) {
+    pub(super) fn requests_again(&mut self, name: &str, now: Moment) {
         if let Some(asked_at) = self.asked_at.get_mut(name) {
             *asked_at = now;
         }
@@ -127,36 +127,35 @@ impl Agent {
         self.keeper.machine(name).map(|machine| machine.phase())
     }
 
-    /// Whether the agent, as it last looked, takes the slot for its own. Not asked with the time: a workload goes on
-    /// until its agent has noticed that the lease has ended.
-    pub(super) fn believes(&self, name: &str) -> bool {
+    /// Whether the agent considers the slot held. This ignores the clock: a workload runs until its agent has noticed that the
+    /// lease has expired.
+    pub(super) fn holds(&self, name: &str) -> bool {
         matches!(self.phase(name), Some(Phase::Held { .. }))
     }
 
-    /// Whether its workload may run on the slot: the agent takes it for its own, or was told to leave it and has not stopped
-    /// the workload yet.
+    /// Whether the workload may run on the slot: the agent considers it held, or was evicted and has not stopped the workload yet.
     pub(super) fn occupies(&self, name: &str, now: Moment) -> bool {
         let lives = self.keeper.lease().is_some_and(|lease| lease.is_valid(now));
         let stops = |it: &Stopping| it.evicted && self.keeper.session() == Some(&it.session);
-        self.believes(name) || lives && self.stopping.get(name).is_some_and(stops)
+        self.holds(name) || lives && self.stopping.get(name).is_some_and(stops)
     }
 
-    /// Until when something keeps it from acting.
+    /// Until when the agent cannot act.
     pub(super) fn troubled_until(&self) -> Moment {
         self.paused_until.max(self.cut_until).max(self.answered_by)
     }
 
     /// Whether its workload can run.
     pub(super) fn is_ready(&self) -> bool {
-        self.configuration.wants.iter().all(|name| self.believes(name))
+        self.configuration.wants.iter().all(|name| self.holds(name))
     }
 
-    pub(super) fn is_kept_out(&self, name: &str) -> bool {
+    pub(super) fn is_blocked(&self, name: &str) -> bool {
         matches!(self.phase(name), Some(Phase::Blocked { .. }))
     }
 }
 
-/// Mostly short; now and then long enough for leases to run out meanwhile.
+/// Most workloads are short. Some are long enough for leases to expire meanwhile.
 fn work(rng: &mut fastrand::Rng) -> Duration {
     let longest = if rng.u32(..4) == 0 { TTL * 3 } else { TTL / 5 };
     longest.mul_f64(rng.f64())

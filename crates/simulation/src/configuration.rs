@@ -1,4 +1,4 @@
-//! What a simulated agent is configured with.
+//! The configuration of a simulated agent.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use slotkeeper_semaphore::{LimitPolicy, Name, OnLost, Settings};
 
 #[derive(Clone, Debug)]
 pub(super) struct Configuration {
-    /// The semaphores that it wants slots of each of.
+    /// The semaphores of the agent.
     pub(super) wants: Vec<&'static str>,
-    /// Whether it takes them together.
+    /// Whether the semaphores are an acquire group.
     pub(super) together: bool,
-    /// What it wants of each, but for the prefix.
+    /// The settings of each semaphore, except for the prefix.
     pub(super) terms: Settings,
 }
 
@@ -22,7 +22,7 @@ impl Configuration {
         let terms = terms(game, slots, rng);
         let wants = if game.groups {
             let from = rng.usize(..SEMAPHORES.len());
-            // Most want all of them.
+            // Most agents use all semaphores.
             SEMAPHORES[if rng.u32(..4) > 0 { 0..SEMAPHORES.len() } else { from..from + 1 }].to_vec()
         } else {
             vec![SEMAPHORES[0]]
@@ -31,12 +31,12 @@ impl Configuration {
         Self { wants, together, terms }
     }
 
-    /// As it may be read again by an agent that runs: what is wanted stays.
+    /// The configuration after a reload, which changes neither the semaphores nor the number of slots.
     pub(super) fn reloaded(&self, game: Game, rng: &mut fastrand::Rng) -> Self {
         Self { terms: terms(game, self.terms.slots, rng), ..self.clone() }
     }
 
-    /// The same with that limit.
+    /// The same configuration with another limit.
     pub(super) fn with_limit(&self, limit: u32) -> Self {
         Self { terms: Settings { limit, ..self.terms.clone() }, ..self.clone() }
     }

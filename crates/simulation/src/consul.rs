@@ -23,18 +23,18 @@ pub(super) struct Consul {
     pub(super) store: Store,
     ttl: Duration,
     primitive: Primitive,
-    /// Nothing ends by itself before.
+    /// The earliest time at which a session or a lock-delay ends by itself.
     due: Option<Moment>,
 }
 
 impl Consul {
-    /// `lasts`: how many TTLs after its last renewal it ends a session.
+    /// `lasts`: the number of TTLs between the last renewal of a session and its end.
     pub(super) fn new(ttl: Duration, lasts: u32, primitive: Primitive) -> Self {
         let rules = Rules { min_ttl: ttl, expiry_factor: lasts };
         Self { store: Store::new("sim".into(), rules), ttl, primitive, due: None }
     }
 
-    /// Does what a command asks for; `None` for a blocking read that has nothing to say yet.
+    /// Executes a command. `None`: a blocking read waits for a change.
     pub(super) fn serve(&mut self, command: &Command, id: Uuid, now: Moment) -> Option<Event> {
         self.tick(now);
         Some(match command {
@@ -54,7 +54,7 @@ impl Consul {
                 Event::SessionDestroyed(Ok(()))
             }
             Command::List { name } => {
-                // What an earlier process has left behind is called after its prefix too.
+                // The name of a listing for a previous process ends with the prefix.
                 let prefix = name.rsplit(' ').next().unwrap_or(name);
                 Event::Listed(name.clone(), Ok(self.list(prefix)))
             }
@@ -80,7 +80,7 @@ impl Consul {
         })
     }
 
-    /// Ends what is to end by then.
+    /// Ends the sessions and lock-delays that are due.
     pub(super) fn tick(&mut self, now: Moment) {
         if self.due.is_some_and(|due| due <= now) {
             self.store.tick(now);
@@ -105,7 +105,7 @@ impl Consul {
         found.into_iter().map(|(id, mark)| (self.store.destroy_session(&id, now), mark).1).collect()
     }
 
-    /// A session that time does not end.
+    /// Creates a session without a TTL.
     pub(super) fn create_lasting_session(&mut self, id: Uuid, now: Moment) {
         let request = Request { ttl: String::new(), ..self.request() };
         self.store.create_session(id, request, now).expect("a session");
@@ -113,7 +113,7 @@ impl Consul {
 
     fn request(&self) -> Request {
         let (stays, delay) = match self.primitive {
-            // As long as Consul's own default is to its shortest TTL, more or less.
+            // About the ratio of Consul's default lock-delay to its minimum TTL.
             Primitive::Semaphore => (false, self.ttl),
             Primitive::Lock { stays, delay } => (stays, delay),
         };
@@ -129,7 +129,7 @@ impl Consul {
         }
     }
 
-    /// A semaphore as it stands, or a lock.
+    /// The current state of a semaphore or a lock.
     pub(super) fn view(&self, name: &str) -> View {
         if let Primitive::Lock { .. } = self.primitive {
             let Reading { pair, index } = self.read(name);
@@ -152,7 +152,7 @@ impl Consul {
         }
     }
 
-    /// As Consul answers: the index of what is missing is that of the latest write to any key.
+    /// Reads a key like Consul: a missing key has the index of the latest write to any key.
     pub(super) fn read(&self, key: &str) -> Reading {
         if key.ends_with('/') {
             let read = self.store.list(key);
@@ -163,12 +163,12 @@ impl Consul {
         Reading { index: read.index, pair: read.found.map(|entry| pair(&entry)) }
     }
 
-    /// The index of what [`Self::read`] answers.
+    /// The index of the answer of [`Self::read`].
     pub(super) fn index_of(&self, key: &str) -> u64 {
         if key.ends_with('/') { self.store.list(key).index } else { self.store.key(key).index }
     }
 
-    /// All that there is, in the order of the keys.
+    /// All entries, in the order of the keys.
     pub(super) fn all(&self) -> Vec<Arc<Entry>> {
         self.store.list("").found
     }
@@ -200,7 +200,7 @@ impl Consul {
                 let listing = lists.map(|prefix| self.list_all(&prefix));
                 Commit::Done { index, listing }
             }
-            // As the agent reads Consul's answer.
+            // The agent classifies Consul's answer the same way.
             Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::Session(_))) => {
                 Commit::SessionGone
             }
@@ -224,7 +224,7 @@ pub(super) fn pair(entry: &Entry) -> Pair {
     }
 }
 
-/// The failure that a request without an answer ends in.
+/// The event of a request without an answer.
 pub(super) fn unanswered(command: &Command) -> Event {
     let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
     match command {
@@ -248,11 +248,11 @@ fn names(parts: &[Part]) -> Vec<Name> {
     parts.iter().map(|part| part.name.clone()).collect()
 }
 
-/// How long a client waits for an answer.
+/// The time-out of a request.
 pub(super) fn patience(command: &Command) -> Duration {
     match command {
         Command::RenewSession { timeout, .. } => *timeout,
-        // Keep-alive finds a dead connection long before the wait is over.
+        // Keep-alive finds a dead connection long before the wait ends.
         Command::Watch { wait, .. } => {
             (*wait + *wait / 16 + Duration::from_secs(5)).min(Duration::from_secs(45))
         }

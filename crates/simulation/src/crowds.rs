@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::world::{Chaos, Game};
 use super::{GAME, play_some};
 
-/// As many as one semaphore is meant for.
+/// The maximum number of participants that a semaphore is designed for.
 const CROWD: Game = Game { agents: 200, limit: 50, weights: false, ..GAME };
-/// Enough of them that nobody knows all.
+/// So many participants that no agent knows all of them.
 const MANY: Game = Game { agents: 60, limit: 15, weights: false, ..GAME };
-/// Few come at once, often.
+/// A few agents that join at one instant, often.
 const FEW: Game = Game { agents: 12, limit: 6, weights: false, ..GAME };
 
-const TROUBLE: Chaos = Chaos { lost: 0.01, crash: 0.005, pause: 0.005, cut: 0.005, ..Chaos::CALM };
+const FAULTS: Chaos = Chaos { lost: 0.01, crash: 0.005, pause: 0.005, cut: 0.005, ..Chaos::CALM };
 
 fn storm(millis: u64) -> Option<Duration> {
     Some(Duration::from_millis(millis))
@@ -22,20 +22,20 @@ fn storm(millis: u64) -> Option<Duration> {
 fn a_crowd_is_served() {
     play_some(CROWD, 0.01);
     play_some(Game { weights: true, priorities: true, ..MANY }, 0.1);
-    play_some(Game { chaos: TROUBLE, ..MANY }, 0.1);
+    play_some(Game { chaos: FAULTS, ..MANY }, 0.1);
 }
 
 #[test]
-fn who_come_and_leave_at_one_instant_are_served_like_any() {
+fn agents_that_join_and_leave_at_one_instant_are_served() {
     play_some(Game { storm: storm(200), ..FEW }, 0.3);
     play_some(Game { limit: 1, storm: storm(100), ..FEW }, 0.3);
-    play_some(Game { storm: storm(1000), priorities: true, chaos: TROUBLE, ..FEW }, 0.5);
-    play_some(Game { storm: storm(1000), foreigners: 2, chaos: TROUBLE, ..FEW }, 0.3);
+    play_some(Game { storm: storm(1000), priorities: true, chaos: FAULTS, ..FEW }, 0.5);
+    play_some(Game { storm: storm(1000), foreigners: 2, chaos: FAULTS, ..FEW }, 0.3);
     play_some(Game { storm: storm(2000), ..MANY }, 0.05);
 }
 
 #[test]
-fn crowds_that_come_and_leave_at_one_instant_are_served() {
+fn crowds_that_join_and_leave_at_one_instant_are_served() {
     play_some(Game { storm: storm(2000), ..CROWD }, 0.01);
-    play_some(Game { storm: storm(2000), chaos: TROUBLE, ..CROWD }, 0.01);
+    play_some(Game { storm: storm(2000), chaos: FAULTS, ..CROWD }, 0.01);
 }

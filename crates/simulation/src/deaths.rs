@@ -9,7 +9,7 @@ use super::{GAME, LOCKS, play, play_some};
 const DEATHS: Chaos = Chaos { dies: 0.05, ..Chaos::CALM };
 
 #[test]
-fn who_dies_between_two_steps_leaves_nothing_behind_and_holds_nobody_up() {
+fn an_agent_that_dies_between_two_steps_leaves_no_key_and_blocks_no_waiter() {
     for (watches, share) in [(Watches::Usual, 1.0), (Watches::Arrive, 1.0), (Watches::Never, 0.1)] {
         play_some(Game { watches, chaos: DEATHS, ..GAME }, share);
         play_some(Game { watches, limit: 1, weights: false, chaos: DEATHS, ..GAME }, share);
@@ -24,7 +24,7 @@ fn who_dies_between_two_steps_leaves_nothing_behind_and_holds_nobody_up() {
 }
 
 #[test]
-fn clients_of_other_kinds_that_die_or_look_seldom_hold_nobody_up() {
+fn foreign_clients_that_die_or_poll_block_no_waiter() {
     let expire = Chaos { expire: 0.03, ..Chaos::CALM };
     play(Game { foreigners: 3, weights: false, chaos: expire, ..GAME });
     play(Game { foreigners: 1, pollers: 2, weights: false, ..GAME });

@@ -1,67 +1,48 @@
-//! A client of the previous version of slotkeeper, simplified: what it does on the wire, and no more.
+//! A client of the previous version of slotkeeper, simplified to its behaviour on the wire.
 //!
-//! It knows `.lock` and the contender keys by their JSON alone, so that no change of today's code changes it. It joins by a listing and a
-//! transaction, which takes a free slot if the queue is empty, and else locks its contender key. It watches its own contender key and
-//! that of the waiter ahead. At the head it watches `.lock` and one holder, names itself and those behind it in `Next`, and takes free
-//! slots. When it leaves it hands off by name. It lists everything again now and then.
+//! It knows `.lock` and the contender keys by their JSON alone, so that no change of today's code changes it. It joins by a listing
+//! and a transaction, which takes a free slot if the queue is empty, and otherwise locks its contender key. It watches its own
+//! contender key and that of the waiter ahead. At the head it watches `.lock` and one holder, names itself and the waiters behind it in
+//! `Next`, and takes free slots. When it leaves, it hands off its slot to a session of `Next`. It lists all keys at intervals.
 //!
 //! Left out: the map format, several slots and priorities of its own, acquire groups, the lease (its process renews while it lives),
 //! lost answers, operators.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::consul::{Consul, SEMAPHORES, TTL};
-use slotkeeper_semaphore::{Commit, Moment, Op, Pair, SessionId};
+use slotkeeper_semaphore::{Commit, Moment, Op, SessionId};
+use snapshot::{Contender, Snapshot, entry};
 
-/// The semaphore that they are after.
+mod snapshot;
+
+/// The semaphore that these clients use.
 const NAME: &str = SEMAPHORES[0];
-/// Waiters that are named in `Next`, and that one transaction lets in.
-const NAMED: usize = 16;
-/// How long a slot is left to a client of another kind that stands ahead.
-const THEIR_TURN: Duration = Duration::from_millis(300);
-/// The waits after a transaction that came too late, first and longest.
+/// The maximum number of waiters in `Next`, and of grants in one transaction.
+const MAX_NEXT: usize = 16;
+/// How long a free slot is left to a foreign client that is ahead in the queue.
+const FOREIGN_TURN: Duration = Duration::from_millis(300);
+/// The first and the maximum wait after a transaction that lost a race.
 const CONTENTION: (Duration, Duration) = (Duration::from_millis(4), Duration::from_secs(1));
-/// Stands in `Next` for clients that let themselves in.
+/// The name in `Next` for foreign clients, which take slots themselves.
 const OTHERS: &str = "";
 
-/// What one does next.
+/// The next step of a client.
 #[derive(Debug)]
 enum Step {
     Enter,
     List,
     /// A listing has arrived.
-    Decide(Seen),
-    /// What it leaves by has been read.
-    Leave(Seen),
+    Decide(Snapshot),
+    /// The keys for the release have been read.
+    Leave(Snapshot),
     Commit(Vec<Op>),
     /// The answer to a transaction has arrived.
     Answered(Commit),
-    /// Nothing, until something that it watches changes, or its time comes.
+    /// The client waits for a change of a watched key, or for its timer.
     Rest,
-}
-
-/// A contender as it reads it.
-#[derive(Clone, Debug)]
-struct One {
-    session: String,
-    created: u64,
-    index: u64,
-    /// Ours; else it is another client's.
-    entry: Option<Map<String, Value>>,
-}
-
-/// What was read.
-#[derive(Debug)]
-struct Seen {
-    /// The object under `.lock`.
-    record: Map<String, Value>,
-    index: u64,
-    contenders: Vec<One>,
-    alive: BTreeSet<String>,
 }
 
 pub(super) struct EarlierClient {
@@ -75,194 +56,14 @@ pub(super) struct EarlierClient {
     free_since: Option<Moment>,
     failures: u32,
     watches: Vec<(String, u64)>,
-    /// Number of the timer that counts.
+    /// The number of the valid timer.
     pub(super) timer: u64,
     pub(super) holds: bool,
     pub(super) done: bool,
 }
 
-impl One {
-    fn of(pair: &Pair, name: &str) -> Option<Self> {
-        let session = pair.session.as_ref().filter(|session| session.as_str() == name)?.to_string();
-        let entry = serde_json::from_slice::<Map<_, _>>(&pair.value).ok();
-        let entry = entry.filter(|entry| entry.get("slotkeeper").and_then(Value::as_u64) == Some(1));
-        Some(Self { session, created: pair.create_index, index: pair.modify_index, entry })
-    }
-
-    fn is(&self, state: &str) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.get("state").and_then(Value::as_str) == Some(state))
-    }
-
-    fn slots(&self) -> usize {
-        let slots = self.entry.as_ref().and_then(|entry| entry.get("slots")?.as_u64());
-        slots.unwrap_or(1) as usize
-    }
-
-    fn priority(&self) -> i64 {
-        self.entry.as_ref().and_then(|entry| entry.get("priority")?.as_i64()).unwrap_or_default()
-    }
-
-    fn numbers(&self) -> Vec<u32> {
-        let numbers = self.entry.as_ref().and_then(|entry| entry.get("indexes")?.as_array());
-        numbers.into_iter().flatten().filter_map(|number| Some(number.as_u64()? as u32)).collect()
-    }
-
-    /// Its entry once it is let in.
-    fn held(&self, numbers: &[u32]) -> Vec<u8> {
-        let mut entry = self.entry.clone().unwrap_or_default();
-        // What this version does not know it does not keep.
-        entry.retain(|name, _| KNOWN.contains(&name.as_str()));
-        entry.insert("state".into(), json!("held"));
-        entry.insert("indexes".into(), json!(numbers));
-        Value::Object(entry).to_string().into_bytes()
-    }
-}
-
-/// The fields of an entry that this version knows.
-const KNOWN: [&str; 11] = [
-    "slotkeeper",
-    "state",
-    "slots",
-    "indexes",
-    "priority",
-    "together",
-    "since",
-    "who",
-    "body",
-    "evicted_by",
-    "nonce",
-];
-
-/// The entry of one of whom nothing else is known.
-fn entry(state: &str, slots: usize, numbers: &[u32]) -> Vec<u8> {
-    let mut entry =
-        json!({"slotkeeper": 1, "state": state, "slots": slots, "priority": 0, "since": "", "who": {}});
-    if !numbers.is_empty() {
-        entry["indexes"] = json!(numbers);
-    }
-    entry.to_string().into_bytes()
-}
-
-impl Seen {
-    fn of(pairs: &[Pair], limit: u32) -> Self {
-        let name = |pair: &Pair| pair.key.strip_prefix(NAME)?.strip_prefix('/').map(str::to_owned);
-        let lock = pairs.iter().find(|pair| name(pair).is_some_and(|name| name == ".lock"));
-        let record = lock.and_then(|lock| serde_json::from_slice(&lock.value).ok());
-        let none = || Map::from_iter([("Limit".into(), json!(limit)), ("Holders".into(), json!([]))]);
-        let mut contenders: Vec<_> = pairs.iter().filter_map(|pair| One::of(pair, &name(pair)?)).collect();
-        contenders.sort_by_key(|one| one.created);
-        Self {
-            record: record.unwrap_or_else(none),
-            index: lock.map_or(0, |lock| lock.modify_index),
-            contenders,
-            alive: pairs.iter().filter_map(|pair| Some(pair.session.as_ref()?.to_string())).collect(),
-        }
-    }
-
-    fn names(&self, field: &str) -> Vec<String> {
-        let names = self.record.get(field).and_then(Value::as_array);
-        names.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
-    }
-
-    fn set(&mut self, field: &str, names: &[String]) {
-        if names.is_empty() && field == "Next" {
-            self.record.remove(field);
-        } else {
-            self.record.insert(field.into(), json!(names));
-        }
-    }
-
-    fn free(&self) -> usize {
-        let limit = self.record.get("Limit").and_then(Value::as_u64).unwrap_or_default() as usize;
-        limit.saturating_sub(self.names("Holders").len())
-    }
-
-    fn contender(&self, session: &str) -> Option<&One> {
-        self.contenders.iter().find(|one| one.session == session)
-    }
-
-    /// Those in line, in order.
-    fn line(&self) -> Vec<One> {
-        let holders = self.names("Holders");
-        let evicted = |one: &One| one.entry.as_ref().is_some_and(|entry| entry.contains_key("evicted_by"));
-        let waits = |one: &&One| !one.is("held") && !evicted(one) && !holders.contains(&one.session);
-        let mut line: Vec<_> = self.contenders.iter().filter(waits).cloned().collect();
-        line.sort_by_key(|one| (-one.priority(), one.created));
-        line
-    }
-
-    fn take_out(&mut self, leaves: impl Fn(&str) -> bool) {
-        let holders: Vec<_> = self.names("Holders").into_iter().filter(|holder| !leaves(holder)).collect();
-        self.set("Holders", &holders);
-    }
-
-    /// The numbers that no holder has, `freed` first.
-    fn numbers(&self, freed: &[u32]) -> Vec<u32> {
-        let limit = self.record.get("Limit").and_then(Value::as_u64).unwrap_or_default() as u32;
-        let holders = self.names("Holders").into_iter();
-        let used: Vec<_> =
-            holders.filter_map(|one| Some(self.contender(&one)?.numbers())).flatten().collect();
-        let freed = freed.iter().copied();
-        let numbers =
-            freed.clone().chain((0..limit).filter(|number| !freed.clone().any(|one| one == *number)));
-        numbers.filter(|number| !used.contains(number)).collect()
-    }
-
-    /// Gives the free slots to the first in line, and says by which steps. While it is their turn, other clients ahead find
-    /// a slot left for each; whether there is one.
-    fn fill(&mut self, line: &[One], freed: &[u32], their_turn: bool) -> (Vec<Op>, bool) {
-        let (mut free, mut left, mut ops) = (self.free(), false, Vec::new());
-        let (mut holders, mut numbers) = (self.names("Holders"), self.numbers(freed));
-        for one in line.iter().filter(|one| one.slots() > 0) {
-            if free == 0 || ops.len() == NAMED {
-                break;
-            }
-            if one.entry.is_none() {
-                (free, left) = if their_turn { (free - 1, true) } else { (free, left) };
-                continue;
-            }
-            if one.slots() > free {
-                break;
-            }
-            free -= one.slots();
-            let own: Vec<_> = numbers.drain(..one.slots()).collect();
-            holders.extend(std::iter::repeat_n(one.session.clone(), one.slots()));
-            let (key, value) = (format!("{NAME}/{}", one.session), one.held(&own));
-            ops.push(Op::Cas { key, value, flags: 0, index: one.index });
-        }
-        self.set("Holders", &holders);
-        (ops, left)
-    }
-
-    /// Names who is next in line.
-    fn name_next(&mut self, line: &[One]) -> Vec<Op> {
-        let (holders, before) = (self.names("Holders"), self.names("Next"));
-        let mut next: Vec<String> = Vec::new();
-        let mut checks = Vec::new();
-        for one in line.iter().filter(|one| !holders.contains(&one.session)).take(NAMED) {
-            if one.entry.is_some() {
-                next.extend(std::iter::repeat_n(one.session.clone(), one.slots()));
-                if !before.contains(&one.session) {
-                    let key = format!("{NAME}/{}", one.session);
-                    checks.push(Op::CheckIndex { key, index: one.index });
-                }
-            } else if next.last().is_none_or(|last| last != OTHERS) {
-                next.push(OTHERS.to_owned());
-            }
-        }
-        next.pop_if(|last| last == OTHERS);
-        self.set("Next", &next);
-        checks
-    }
-
-    fn write(&self) -> Op {
-        let value = Value::Object(self.record.clone()).to_string().into_bytes();
-        Op::Cas { key: format!("{NAME}/.lock"), value, flags: 0, index: self.index }
-    }
-}
-
 impl EarlierClient {
-    /// `deaf`: its watches tell nothing.
+    /// `deaf`: watches report nothing to the client.
     pub(super) fn new(limit: u32, deaf: bool, rng: &mut fastrand::Rng, now: Moment) -> Self {
         Self {
             id: Uuid::from_u128(rng.u128(..)),
@@ -293,7 +94,7 @@ impl EarlierClient {
         format!("{NAME}/{}", self.id)
     }
 
-    /// Something has changed; whether that is what it watches, and it comes before its time.
+    /// Whether a watched key has changed, so that the client acts before its timer.
     pub(super) fn hears(&mut self, consul: &Consul) -> bool {
         let changed = |(key, after): &(String, u64)| consul.index_of(key) > *after;
         let wakes = !self.deaf && matches!(self.step, Step::Rest) && self.watches.iter().any(changed);
@@ -303,10 +104,10 @@ impl EarlierClient {
         wakes
     }
 
-    /// Does what is next; after how long to come again.
+    /// Plays the next step. Returns the time until the following one.
     pub(super) fn step(&mut self, consul: &mut Consul, rng: &mut fastrand::Rng, now: Moment) -> Duration {
         let near = Duration::from_micros(rng.u64(200..5000));
-        // Then its workload has ended.
+        // A client that leaves has stopped its workload.
         self.holds &= !self.is_leaving(now);
         match std::mem::replace(&mut self.step, Step::List) {
             Step::Enter => {
@@ -316,18 +117,18 @@ impl EarlierClient {
             Step::Rest if self.is_leaving(now) => {
                 let keys = [format!("{NAME}/.lock"), self.own_key()];
                 let pairs: Vec<_> = keys.iter().filter_map(|key| consul.read(key).pair).collect();
-                self.step = Step::Leave(Seen::of(&pairs, self.limit));
+                self.step = Step::Leave(Snapshot::of(&pairs, self.limit));
                 near
             }
             Step::List | Step::Rest => {
-                self.step = Step::Decide(Seen::of(&consul.list(NAME).pairs, self.limit));
+                self.step = Step::Decide(Snapshot::of(&consul.list(NAME).pairs, self.limit));
                 near
             }
-            Step::Decide(seen) if self.is_leaving(now) && seen.contender(&self.me()).is_none() => {
+            Step::Decide(snapshot) if self.is_leaving(now) && snapshot.contender(&self.me()).is_none() => {
                 self.end(consul, now);
                 near
             }
-            Step::Decide(seen) => match self.decide(seen, rng, now) {
+            Step::Decide(snapshot) => match self.decide(snapshot, rng, now) {
                 Some(ops) => {
                     self.step = Step::Commit(ops);
                     near
@@ -341,8 +142,8 @@ impl EarlierClient {
                     wakes.map_or(near, |at| at.since(now))
                 }
             },
-            Step::Leave(seen) => {
-                self.step = self.hand_off(seen).map_or(Step::List, Step::Commit);
+            Step::Leave(snapshot) => {
+                self.step = self.hand_off(snapshot).map_or(Step::List, Step::Commit);
                 near
             }
             Step::Commit(ops) => {
@@ -381,35 +182,42 @@ impl EarlierClient {
         self.leaves_at.is_some_and(|at| at <= now)
     }
 
-    /// What to write by what was listed; if nothing, what to wait for.
-    fn decide(&mut self, mut seen: Seen, rng: &mut fastrand::Rng, now: Moment) -> Option<Vec<Op>> {
+    /// The operations that follow from a listing. `None`: the client waits.
+    fn decide(&mut self, mut snapshot: Snapshot, rng: &mut fastrand::Rng, now: Moment) -> Option<Vec<Op>> {
         let me = self.me();
-        let own = seen.contender(&me).cloned();
-        let holds = seen.names("Holders").contains(&me);
-        let holders = seen.names("Holders");
+        let own = snapshot.contender(&me).cloned();
+        let holds = snapshot.names("Holders").contains(&me);
+        let holders = snapshot.names("Holders");
         let about = holders.iter().position(|one| *one == me).unwrap_or_default();
         let neighbour =
             holders[about.min(holders.len())..].iter().skip(1).chain(&holders).find(|one| **one != me);
-        let neighbour = neighbour.and_then(|one| seen.contender(one)).cloned();
-        let (before, alive) = (seen.record.clone(), seen.alive.clone());
-        seen.take_out(|holder| holder != me && !alive.contains(holder));
-        self.free_since = (seen.free() > 0).then(|| self.free_since.unwrap_or(now));
-        let their_turn = self.free_since.is_some_and(|since| now < since + THEIR_TURN);
-        let mut line = seen.line();
-        let place = line.iter().position(|one| one.session == me);
-        let heads = place.is_some_and(|place| line[..place].iter().all(|one| one.entry.is_none()));
-        self.wait_for(&seen, own.as_ref(), &line[..place.unwrap_or_default()], neighbour.as_ref(), rng, now);
+        let neighbour = neighbour.and_then(|one| snapshot.contender(one)).cloned();
+        let (before, alive) = (snapshot.record.clone(), snapshot.alive.clone());
+        snapshot.remove_holders(|holder| holder != me && !alive.contains(holder));
+        self.free_since = (snapshot.free() > 0).then(|| self.free_since.unwrap_or(now));
+        let foreign_turn = self.free_since.is_some_and(|since| now < since + FOREIGN_TURN);
+        let mut queue = snapshot.queue();
+        let place = queue.iter().position(|one| one.session == me);
+        let heads = place.is_some_and(|place| queue[..place].iter().all(|one| one.entry.is_none()));
+        self.wait_for(
+            &snapshot,
+            own.as_ref(),
+            &queue[..place.unwrap_or_default()],
+            neighbour.as_ref(),
+            rng,
+            now,
+        );
 
         let leaves = self.is_leaving(now);
         let own = match own {
             Some(own) if leaves => {
-                seen.take_out(|holder| holder == me);
-                line.retain(|one| one.session != me);
-                let (granted, _) = seen.fill(&line, &own.numbers(), their_turn);
-                let checks = seen.name_next(&line);
-                return Some(self.and_delete(&own, seen.write(), checks, granted));
+                snapshot.remove_holders(|holder| holder == me);
+                queue.retain(|one| one.session != me);
+                let (granted, _) = snapshot.fill(&queue, &own.numbers(), foreign_turn);
+                let checks = snapshot.write_next(&queue);
+                return Some(self.and_delete(&own, snapshot.write(), checks, granted));
             }
-            // It was taken out, and goes to the end.
+            // The client was evicted, and moves to the end of the queue.
             Some(own) if !holds && own.is("held") => {
                 (self.holds, self.leaves_at) = (false, None);
                 return Some(vec![Op::DeleteCas { key: self.own_key(), index: own.index }]);
@@ -420,50 +228,51 @@ impl EarlierClient {
             let (key, session) = (self.own_key(), self.session());
             let check = Op::CheckNotExists { key: key.clone() };
             let lock = |value| Op::Lock { key, value, flags: 0, session };
-            if line.is_empty() && seen.free() > 0 {
-                let numbers: Vec<_> = seen.numbers(&[]).into_iter().take(1).collect();
-                let holders: Vec<_> = seen.names("Holders").into_iter().chain([me]).collect();
-                seen.set("Holders", &holders);
-                return Some(vec![seen.write(), check, lock(entry("held", 1, &numbers))]);
+            if queue.is_empty() && snapshot.free() > 0 {
+                let numbers: Vec<_> = snapshot.numbers(&[]).into_iter().take(1).collect();
+                let holders: Vec<_> = snapshot.names("Holders").into_iter().chain([me]).collect();
+                snapshot.set("Holders", &holders);
+                return Some(vec![snapshot.write(), check, lock(entry("held", 1, &numbers))]);
             }
-            let stands = Op::CheckIndex { key: format!("{NAME}/.lock"), index: seen.index };
-            let openly = (seen.free() > 0 && seen.index > 0).then_some(stands);
+            let unchanged = Op::CheckIndex { key: format!("{NAME}/.lock"), index: snapshot.index };
+            let openly = (snapshot.free() > 0 && snapshot.index > 0).then_some(unchanged);
             return Some(openly.into_iter().chain([check, lock(entry("waiting", 1, &[]))]).collect());
         };
         if holds && own.is("held") && !self.holds {
             self.holds = true;
             self.leaves_at = Some(now + self.work);
         }
-        // Who stands behind another of ours leaves it all to those ahead.
+        // A waiter behind another slotkeeper leaves the work to the waiters ahead.
         if !holds && !heads {
             return None;
         }
-        let (granted, left) = seen.fill(&line, &[], their_turn);
+        let (granted, left) = snapshot.fill(&queue, &[], foreign_turn);
         if left {
-            self.list_at = self.list_at.min(self.free_since.unwrap_or(now) + THEIR_TURN);
+            self.list_at = self.list_at.min(self.free_since.unwrap_or(now) + FOREIGN_TURN);
         }
-        let first = seen.names("Next").into_iter().find(|name| name != OTHERS);
+        let first = snapshot.names("Next").into_iter().find(|name| name != OTHERS);
         let names = granted.is_empty() && heads && first.is_none_or(|first| first != me);
-        let checks = if names || seen.record != before { seen.name_next(&line) } else { Vec::new() };
-        if seen.record == before {
+        let checks =
+            if names || snapshot.record != before { snapshot.write_next(&queue) } else { Vec::new() };
+        if snapshot.record == before {
             return None;
         }
-        // A transaction may have 64 steps.
-        Some([seen.write()].into_iter().chain(checks).chain(granted).collect())
+        // A transaction may have 64 operations.
+        Some([snapshot.write()].into_iter().chain(checks).chain(granted).collect())
     }
 
-    /// Notes what to watch, and when to list everything again.
+    /// Sets the watches, and the time of the next listing.
     fn wait_for(
         &mut self,
-        seen: &Seen,
-        own: Option<&One>,
-        ahead: &[One],
-        holder: Option<&One>,
+        snapshot: &Snapshot,
+        own: Option<&Contender>,
+        ahead: &[Contender],
+        holder: Option<&Contender>,
         rng: &mut fastrand::Rng,
         now: Moment,
     ) {
-        let key = |one: &One| (format!("{NAME}/{}", one.session), one.index);
-        let lock = (format!("{NAME}/.lock"), seen.index);
+        let key = |one: &Contender| (format!("{NAME}/{}", one.session), one.index);
+        let lock = (format!("{NAME}/.lock"), snapshot.index);
         let holds = own.is_some_and(|own| own.is("held"));
         let ahead = ahead.iter().rfind(|one| one.entry.is_some());
         let others = match ahead {
@@ -474,27 +283,27 @@ impl EarlierClient {
             _ => holder.map(key).into_iter().collect(),
         };
         self.watches = own.map(key).into_iter().chain(others).collect();
-        let all = Duration::from_millis(500) * seen.contenders.len() as u32;
+        let all = Duration::from_millis(500) * snapshot.contenders.len() as u32;
         let every = if ahead.is_some() && !holds { all.clamp(TTL / 2, TTL * 60) } else { TTL / 2 };
         self.list_at = now + every.mul_f64(1.0 - 0.3 * rng.f64());
     }
 
-    /// Hands its slot on to the first of those named, without knowing more of them.
-    fn hand_off(&self, mut seen: Seen) -> Option<Vec<Op>> {
+    /// Hands the slot off to the first session of `Next`, without a read of its contender key.
+    fn hand_off(&self, mut snapshot: Snapshot) -> Option<Vec<Op>> {
         let me = self.me();
-        let own = seen.contender(&me)?.clone();
-        if !seen.names("Holders").contains(&me) {
+        let own = snapshot.contender(&me)?.clone();
+        if !snapshot.names("Holders").contains(&me) {
             return None;
         }
-        seen.take_out(|holder| holder == me);
+        snapshot.remove_holders(|holder| holder == me);
         let mut freed = own.numbers().into_iter();
-        let (mut holders, mut rest, mut ops) = (seen.names("Holders"), Vec::new(), Vec::new());
-        for name in seen.names("Next") {
+        let (mut holders, mut rest, mut ops) = (snapshot.names("Holders"), Vec::new(), Vec::new());
+        for name in snapshot.names("Next") {
             if name == me || holders.contains(&name) {
                 continue;
             }
-            let twice = seen.names("Next").iter().filter(|one| **one == name).count() > 1;
-            let number = if rest.is_empty() && name != OTHERS && !twice && seen.free() > 0 {
+            let twice = snapshot.names("Next").iter().filter(|one| **one == name).count() > 1;
+            let number = if rest.is_empty() && name != OTHERS && !twice && snapshot.free() > 0 {
                 freed.next()
             } else {
                 None
@@ -508,14 +317,14 @@ impl EarlierClient {
             ops.push(Op::Lock { key, value: entry("held", 1, &[number]), flags: 0, session });
             holders.push(name);
         }
-        seen.set("Holders", &holders);
-        // Where nobody holds any more, whoever lives sees the free slots.
-        seen.set("Next", if holders.is_empty() { &[] } else { &rest });
-        Some(self.and_delete(&own, seen.write(), Vec::new(), ops))
+        snapshot.set("Holders", &holders);
+        // Without a holder, `Next` is empty, and every live waiter sees the free slots.
+        snapshot.set("Next", if holders.is_empty() { &[] } else { &rest });
+        Some(self.and_delete(&own, snapshot.write(), Vec::new(), ops))
     }
 
-    /// A transaction that deletes the own contender besides.
-    fn and_delete(&self, own: &One, write: Op, checks: Vec<Op>, granted: Vec<Op>) -> Vec<Op> {
+    /// A transaction that also deletes the own contender key.
+    fn and_delete(&self, own: &Contender, write: Op, checks: Vec<Op>, granted: Vec<Op>) -> Vec<Op> {
         let (key, index) = (self.own_key(), own.index);
         let gone = [Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }];
         [write].into_iter().chain(checks).chain(granted).chain(gone).collect()

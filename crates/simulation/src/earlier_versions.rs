@@ -11,7 +11,7 @@ fn two_versions_share_a_semaphore() {
     play(Game { limit: 1, ..MIXED });
     play(Game { agents: 2, earlier_clients: 8, limit: 3, ..MIXED });
     play(Game { agents: 8, earlier_clients: 2, limit: 3, ..MIXED });
-    // The model of the one before, by itself.
+    // The previous version almost alone.
     play(Game { agents: 1, earlier_clients: 8, ..MIXED });
     play_some(Game { agents: 40, earlier_clients: 20, limit: 10, ..MIXED }, 0.05);
     play(Game { chaos: Chaos { resize: 0.02, ..Chaos::CALM }, ..MIXED });
@@ -28,7 +28,7 @@ fn two_versions_of_which_some_are_killed_share_a_semaphore() {
 }
 
 #[test]
-fn two_versions_and_clients_of_other_kinds_share_a_semaphore() {
+fn two_versions_and_foreign_clients_share_a_semaphore() {
     let crash = Chaos { crash: 0.01, expire: 0.02, ..Chaos::CALM };
     let mixed = Game { agents: 3, earlier_clients: 3, foreigners: 2, ..MIXED };
     play(mixed);

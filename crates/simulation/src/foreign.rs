@@ -1,5 +1,5 @@
-//! Clients of other kinds: Go's API, which drops what it does not know, and the guide's, which may keep it. They wait
-//! for the whole prefix, prune the dead, and know no order. Some are killed, and some look only now and then.
+//! Foreign clients: Consul's Go API, which drops unknown fields, and the client of Consul's guide, which may keep them. They wait
+//! for changes of the whole prefix, prune dead holders, and have no queue. Some are killed, and some poll.
 
 use std::time::Duration;
 
@@ -10,47 +10,47 @@ use slotkeeper_consul_dev::store::kv::Write;
 use slotkeeper_consul_dev::store::session::SessionId;
 use slotkeeper_semaphore::{Form, Moment, Record, SessionId as Id, View};
 
-/// What one does next.
+/// The next step of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Enter,
-    /// Read, and if there is room, write a moment later.
+    /// Read, and if a slot is free, write a moment later.
     Read,
     Leave,
-    /// Stand in line, and never act.
+    /// Keep the contender key, and never act.
     Idle,
 }
 
-/// How one waits for a slot.
+/// How a foreign client waits for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Habit {
-    /// Until anything changes.
+    /// The client waits for any change.
     Waits,
-    /// It looks only now and then.
+    /// The client polls.
     Polls,
-    /// It stands in line as long as the game lasts, and never acts.
+    /// The client has a contender key as long as the game lasts, and never acts.
     Idles,
 }
 
-/// The semaphore that they are after.
+/// The semaphore that these clients use.
 const NAME: &str = SEMAPHORES[0];
 
 pub(super) struct Foreign {
     id: Uuid,
     form: Form,
     limit: u32,
-    /// Whether it keeps fields that it does not know.
+    /// Whether the client keeps unknown fields.
     keeps: bool,
     habit: Habit,
     step: Step,
-    /// What it has read and is about to write by.
+    /// The state that the next write is based on.
     read: Option<View>,
-    /// The index of its last read: it waits until that changes.
+    /// The index of the last read. The client waits until the index changes.
     seen: u64,
-    /// It was told that something has changed.
+    /// Whether the client was woken by a change.
     told: bool,
     work: Duration,
-    /// Number of the timer that counts.
+    /// The number of the valid timer.
     pub(super) timer: u64,
     pub(super) holds: bool,
     pub(super) done: bool,
@@ -77,7 +77,7 @@ impl Foreign {
         }
     }
 
-    /// The one that comes in its place.
+    /// The client that replaces this one.
     pub(super) fn next(&self, rng: &mut fastrand::Rng) -> Self {
         let habit = if self.habit == Habit::Idles { Habit::Waits } else { self.habit };
         Self::new(self.form, self.limit, habit, rng)
@@ -87,13 +87,13 @@ impl Foreign {
         Id::from(self.id.to_string())
     }
 
-    /// Something has changed; whether that is what it waits for, and it comes before its time.
+    /// Whether a change wakes the client before its timer.
     pub(super) fn hears(&mut self) -> bool {
         let waits = self.habit == Habit::Waits && self.step == Step::Read && self.read.is_none();
         waits && !std::mem::replace(&mut self.told, true)
     }
 
-    /// Does what is next; after how long to come again. `over`: nobody new comes.
+    /// Plays the next step. Returns the time until the following one. `over`: no new client joins.
     pub(super) fn step(
         &mut self,
         consul: &mut Consul,
@@ -105,7 +105,7 @@ impl Foreign {
         self.told = false;
         match self.step {
             Step::Enter => {
-                // No TTL: it is never ended by time, so that what it believes is always true.
+                // The session has no TTL and never expires, so the client never considers a slot held that it has lost.
                 consul.create_lasting_session(self.id, now);
                 let key = format!("{NAME}/{}", self.id);
                 let write = Write { key, value: "opaque".into(), flags: self.form.flags() };
@@ -139,7 +139,7 @@ impl Foreign {
         }
     }
 
-    /// Until when it looks again if nothing changes, or whatever changes.
+    /// The time until the next read without a wake-up.
     fn rest(&self, rng: &mut fastrand::Rng) -> Duration {
         match self.habit {
             Habit::Waits => TTL,
@@ -163,7 +163,10 @@ impl Foreign {
             let mut record = record.clone();
             let me = self.session();
             record.holders.retain(|holder| *holder != me);
-            assert!(self.write(record, view.lock_index(), consul, now), "read and written in one step");
+            assert!(
+                self.write(record, view.lock_index(), consul, now),
+                "no write comes between the read and the transaction"
+            );
         }
         consul.store.destroy_session(&SessionId::parse(&self.id.to_string()).expect("an id"), now);
         self.done = true;

@@ -45,7 +45,7 @@ use slotkeeper_semaphore::{Form, Primitive};
 use slotkeeper_test_seed as seed;
 use world::{Chaos, Game, Watches, World};
 
-/// Runs of each kind in an ordinary test run.
+/// The number of runs of each game in an ordinary test run.
 const RUNS: u64 = 12;
 
 /// The variable with the seed of the only run to play.
@@ -72,7 +72,7 @@ const GAME: Game = Game {
     chaos: Chaos::CALM,
 };
 
-/// As many seeds as `share` of the runs.
+/// The seeds of a share of the runs.
 fn seeds(share: f64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(seed) = number(ONE_RUN) {
@@ -83,12 +83,12 @@ fn seeds(share: f64) -> Vec<u64> {
     (0..runs.ceil() as u64).map(|run| base.wrapping_add(run)).collect()
 }
 
-/// Plays all runs of a game, and says which ones failed.
+/// Plays all runs of a game. Panics with the seeds that failed.
 fn play(game: Game) {
     play_some(game, 1.0);
 }
 
-/// Plays that share of the runs of a game that takes long.
+/// Plays a share of the runs of a long game.
 fn play_some(game: Game, share: f64) {
     let run = |seed| {
         let mut world = World::new(seed, game);
@@ -102,7 +102,7 @@ fn play_some(game: Game, share: f64) {
 }
 
 #[test]
-fn in_calm_weather_everybody_is_served() {
+fn without_faults_every_agent_is_served() {
     play(Game { agents: 20, limit: 3, weights: false, ..GAME });
 }
 
@@ -112,7 +112,7 @@ fn lost_and_late_answers_break_nothing() {
 }
 
 #[test]
-fn sessions_whose_creation_got_no_answer_do_not_pile_up() {
+fn sessions_whose_creation_got_no_answer_do_not_accumulate() {
     play(Game { lasts: 6, agents: 4, chaos: Chaos { lost: 0.3, ..Chaos::CALM }, ..GAME });
 }
 
@@ -123,11 +123,11 @@ fn crashes_pauses_and_partitions_break_nothing() {
 }
 
 #[test]
-fn who_has_lost_its_session_to_another_process_believes_in_nothing_of_it() {
+fn an_agent_whose_session_another_process_resumed_holds_nothing() {
     for chaos in [
         Chaos { twin: 0.02, ..Chaos::CALM },
         Chaos { twin: 0.02, cut: 0.05, pause: 0.02, ..Chaos::CALM },
-        // Also where the second one is killed before the first one was told.
+        // The second process may be killed before the first one knows of it.
         Chaos { twin: 0.01, cut: 0.02, pause: 0.02, crash: 0.01, ..Chaos::CALM },
     ] {
         play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });
@@ -145,14 +145,14 @@ fn with_one_slot_there_is_mutual_exclusion() {
 }
 
 #[test]
-fn a_limit_that_moves_throws_nobody_out_and_is_filled_at_once() {
+fn a_changed_limit_evicts_no_holder_and_is_filled_at_once() {
     play(Game { agents: 10, limit: 3, chaos: Chaos { resize: 0.05, ..Chaos::CALM }, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, resize: 0.05, ..Chaos::CALM };
     play(Game { priorities: true, limit: 3, chaos, ..GAME });
 }
 
 #[test]
-fn clients_of_other_kinds_and_ours_all_have_their_turn() {
+fn foreign_clients_and_agents_are_all_served() {
     for form in [Form::List, Form::Map] {
         play(Game { foreigners: 4, form, weights: form == Form::List, ..GAME });
         let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
@@ -161,7 +161,7 @@ fn clients_of_other_kinds_and_ours_all_have_their_turn() {
 }
 
 #[test]
-fn whoever_comes_ahead_of_the_first_of_ours_beside_other_clients_is_not_overtaken() {
+fn a_waiter_that_joins_ahead_of_the_first_agent_is_not_overtaken() {
     let shared = Game { foreigners: 2, priorities: true, weights: false, ..GAME };
     play(shared);
     let chaos = Chaos { reload: 0.02, pause: 0.01, ..Chaos::CALM };
@@ -181,7 +181,7 @@ fn foreign_clients_that_never_act_are_passed_over() {
 }
 
 #[test]
-fn who_takes_slots_together_never_has_one_and_waits_and_all_are_served() {
+fn an_acquire_group_never_holds_one_slot_and_waits_for_another() {
     play(Game { groups: true, priorities: true, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
     play(Game { groups: true, limit: 1, weights: false, chaos, ..GAME });
@@ -189,15 +189,15 @@ fn who_takes_slots_together_never_has_one_and_waits_and_all_are_served() {
 }
 
 #[test]
-fn whatever_operators_do_everybody_is_served_and_no_token_falls() {
+fn whatever_operators_do_every_agent_is_served_and_no_token_falls() {
     let chaos =
         Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, meddle: 0.1, resize: 0.01, ..Chaos::CALM };
     play(Game { agents: 5, priorities: true, chaos, ..GAME });
 }
 
 #[test]
-fn an_operator_who_prunes_and_destroys_harms_nobody() {
-    // There is nobody now and then.
+fn an_operator_that_prunes_and_destroys_harms_no_live_client() {
+    // At times there is no participant.
     let seldom = Game { agents: 1, weights: false, chaos: Chaos { tidy: 1.0, ..Chaos::CALM }, ..GAME };
     play(seldom);
     play(Game { agents: 1, foreigners: 1, form: Form::Map, ..seldom });
@@ -208,7 +208,7 @@ fn an_operator_who_prunes_and_destroys_harms_nobody() {
 }
 
 #[test]
-fn who_is_evicted_stops_first_and_then_goes_to_the_end_of_the_line() {
+fn an_evicted_holder_stops_first_and_then_moves_to_the_end_of_the_queue() {
     let evict = Chaos { evict: 0.1, ..Chaos::CALM };
     play(Game { priorities: true, chaos: evict, ..GAME });
     play(Game { groups: true, foreigners: 2, chaos: evict, ..GAME });
@@ -228,20 +228,20 @@ fn who_is_evicted_stops_first_and_then_goes_to_the_end_of_the_line() {
 }
 
 #[test]
-fn who_learns_of_it_after_its_lease_has_run_out_stops_first_too() {
+fn an_eviction_that_is_noticed_after_the_lease_stops_the_workload_first() {
     let chaos = Chaos { cut: 0.1, evict: 0.1, ..Chaos::CALM };
     play(Game { agents: 4, lasts: 2, limit: 1, weights: false, chaos, ..GAME });
 }
 
 #[test]
-fn limits_that_are_set_adopted_or_refused_are_so_by_those_who_are_told_to() {
+fn each_agent_follows_its_limit_policy() {
     play(Game { policies: true, chaos: Chaos { resize: 0.01, ..Chaos::CALM }, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, resize: 0.02, ..Chaos::CALM };
     play(Game { policies: true, priorities: true, chaos, ..GAME });
 }
 
 #[test]
-fn who_gives_up_does_so_in_time_and_leaves_nothing_behind() {
+fn an_agent_that_times_out_does_so_in_time_and_leaves_no_key() {
     play(Game { waits: true, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.02, ..Chaos::CALM };
     play(Game { waits: true, priorities: true, chaos, ..GAME });
@@ -249,7 +249,7 @@ fn who_gives_up_does_so_in_time_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_dead_rest_for_as_long_as_is_configured() {
+fn a_dead_holder_is_pruned_after_the_prune_delay() {
     let chaos = Chaos { lost: 0.02, crash: 0.03, pause: 0.02, cut: 0.02, ..Chaos::CALM };
     play(Game { prune_delay: Duration::from_secs(3), chaos, ..GAME });
 }
@@ -269,7 +269,7 @@ const LOCK: Primitive = Primitive::Lock { stays: true, delay: Duration::ZERO };
 const LOCKS: Game = Game { primitive: LOCK, agents: 5, limit: 1, weights: false, ..GAME };
 
 #[test]
-fn a_lock_has_one_owner_and_is_handed_on_at_once() {
+fn a_lock_has_one_owner_and_is_acquired_again_at_once() {
     play(LOCKS);
     let deleted = Primitive::Lock { stays: false, delay: Duration::ZERO };
     play(Game { primitive: deleted, chaos: Chaos { reload: 0.02, ..Chaos::CALM }, ..LOCKS });
@@ -277,7 +277,7 @@ fn a_lock_has_one_owner_and_is_handed_on_at_once() {
 }
 
 #[test]
-fn a_lock_delay_is_waited_out_whatever_goes_wrong() {
+fn a_lock_delay_is_respected_under_every_fault() {
     let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, ..Chaos::CALM };
     for (stays, seconds) in [(true, 0), (true, 3), (false, 3)] {
         let primitive = Primitive::Lock { stays, delay: Duration::from_secs(seconds) };
@@ -289,7 +289,7 @@ fn a_lock_delay_is_waited_out_whatever_goes_wrong() {
 }
 
 #[test]
-fn whatever_is_written_under_lock_everybody_is_served_once_it_is_mended() {
+fn after_an_invalid_lock_key_is_fixed_every_agent_is_served() {
     let chaos = Chaos { spoil: 0.02, ..Chaos::CALM };
     play(Game { chaos, ..GAME });
     play(Game { groups: true, policies: true, chaos: Chaos { resize: 0.01, ..chaos }, ..GAME });

@@ -1,4 +1,4 @@
-//! The invariants, checked after every step on what really stands in the store.
+//! The invariants, checked on the store after every step.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,73 +12,73 @@ use slotkeeper_semaphore::{LimitPolicy, LockKeyState, Moment, SessionId, Setting
 
 use super::world::{Chaos, Game, Watches};
 
-/// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
-/// are left their turn.
+/// The maximum time that a free slot waits for a waiter that fits, without faults. The turns of foreign clients do not count.
 const IDLE_IN_CALM: Duration = Duration::from_millis(500);
-/// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
-/// and what was not told is found by the next listing.
+/// The same with faults: a partitioned head of the queue keeps its position until its session ends, requests time out, and a
+/// listing finds what no watch reported.
 const IDLE: Duration = Duration::from_secs(660);
-/// What is lost besides to foreign clients that never act, until everybody knows.
+/// The additional time that slots stay free for idle foreign clients, until all agents know of the offers.
 const OFFERS: Duration = Duration::from_secs(2);
-/// One that tries once and has got no answer gives up after this.
+/// The time after which an agent that tries once gives up without an answer.
 const NO_ANSWER: Duration = Duration::from_secs(10);
 
-/// One of those who write, and what it may do.
+/// A client that writes, and what it may do.
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    /// The sessions that it has had.
+    /// All sessions of the client so far.
     pub(super) sessions: HashSet<SessionId>,
-    /// The limits that it was configured with, and what it was to do where another is in force.
+    /// The configured limits so far, each with its limit policy.
     terms: Vec<(LimitPolicy, u32)>,
-    /// How often it has set one.
+    /// How often the client has set a limit.
     pub(super) sets: usize,
 }
 
 impl Client {
-    /// From now on it may do what that says.
+    /// Permits what this configuration says from now on.
     pub(super) fn may(&mut self, configuration: &Configuration) {
         self.terms.push((configuration.terms.limit_policy, configuration.terms.limit));
     }
 
-    /// Whether what it was told last, to set that limit, it was told before: it may have done so then, and does not do it again.
+    /// Whether the last configuration repeats an order to set the limit. The client may have set it before, and does not set it
+    /// again.
     pub(super) fn may_have_set(&self) -> bool {
         let [.., before, last] = self.terms.as_slice() else { return false };
         last.0 == LimitPolicy::Set && before == last
     }
 
-    /// How often it was told to set a limit.
+    /// The number of configurations that order to set a limit.
     pub(super) fn orders(&self) -> usize {
         self.terms.iter().filter(|(policy, _)| *policy == LimitPolicy::Set).count()
     }
 }
 
-/// What somebody who came found from then on.
+/// The room at the semaphore from a point in time, as a new client finds it.
 struct Room {
     since: Moment,
-    /// All where there are some in line or something else lies there.
+    /// The taken slots; the maximum if the queue is not empty or `.lock` is invalid.
     taken: u32,
     limit: Option<u32>,
 }
 
-/// Looks at every state of the semaphore in turn.
+/// Checks each state of a semaphore in turn.
 pub(super) struct Referee {
     seed: u64,
     pub(super) name: &'static str,
     game: Game,
     before: StoreState,
-    /// What stands there.
+    /// The current state in the store.
     pub(super) after: StoreState,
-    /// Believers may be as many, after the limit was lowered.
+    /// The maximum number of slots that may be considered held, also after the limit was lowered.
     ceiling: u32,
     idle_since: Option<Moment>,
-    /// A slot stands open for foreign clients that stand before ours, since when, and how long that has been so in all.
+    /// Since when a slot has been left free for foreign clients ahead of a waiting agent, and for how long in all.
     open_since: Option<Moment>,
     open: Duration,
     /// The fencing token under which each session holds.
     tokens: HashMap<SessionId, u64>,
-    /// The last token that each session was told.
-    told: HashMap<SessionId, u64>,
-    /// Holdings that have ended: the index at which they did, in order, and the highest token of all by then.
+    /// The last fencing token that each session reported.
+    reported: HashMap<SessionId, u64>,
+    /// For each slot that was given up: the index of that write, in order, and the highest token up to then.
     ended: Vec<(u64, u64)>,
     /// Since when each holder has been dead.
     dead_since: HashMap<SessionId, Moment>,
@@ -98,28 +98,27 @@ impl Referee {
             open_since: None,
             open: Duration::ZERO,
             tokens: HashMap::new(),
-            told: HashMap::new(),
+            reported: HashMap::new(),
             ended: Vec::new(),
             dead_since: HashMap::new(),
             rooms: Vec::new(),
         }
     }
 
-    /// An agent says that it holds.
+    /// Checks the fencing token of an acquired slot.
     pub(super) fn acquired(&mut self, session: SessionId, token: u64) {
-        // An answer may come long after the grant: what counts is what had ended by the grant.
+        // An answer may come long after the grant, so only slots that were given up before the grant count.
         let before = self.ended.partition_point(|(end, _)| *end <= token);
         let highest = self.ended[..before].last().map(|(_, token)| *token);
         assert!(highest.is_none_or(|highest| highest < token), "{}: {token} after {highest:?}", self.seed);
-        let told = self.told.insert(session.clone(), token);
-        assert!(told.is_none_or(|told| told <= token), "{}: {token} after {told:?}", self.seed);
+        let reported = self.reported.insert(session.clone(), token);
+        assert!(reported.is_none_or(|last| last <= token), "{}: {token} after {reported:?}", self.seed);
         self.tokens.insert(session, token);
     }
 
-    /// One of ours gives up that has asked since then: not before its time, and one that tries once not where all the
-    /// time there was room for it and nobody in line. `has_set`: its limit it may have set already; so it has where it found it
-    /// set.
-    pub(super) fn gave_up(&self, settings: &Settings, has_set: bool, asked_at: Moment, now: Moment) {
+    /// Checks an acquire that timed out: not before its wait, and with a single try only if there was no room or a queue at some
+    /// time. `has_set`: the agent may have set its limit already; a limit that was in force counts as set.
+    pub(super) fn timed_out(&self, settings: &Settings, has_set: bool, asked_at: Moment, now: Moment) {
         let bound = if settings.try_once() { NO_ANSWER } else { settings.wait.unwrap_or(Duration::MAX) };
         let found = self.rooms.iter().rev().scan(false, |over, room| {
             let shown = !*over;
@@ -132,7 +131,7 @@ impl Referee {
             let stored = room.limit.unwrap_or(settings.limit);
             let (limit, refused) = match settings.limit_policy {
                 LimitPolicy::Adopt => (stored, false),
-                // Somebody may have set another one since.
+                // Another client may have changed the limit since.
                 LimitPolicy::Set if has_set => (stored.min(settings.limit), false),
                 LimitPolicy::Set => (settings.limit, false),
                 LimitPolicy::Refuse => (stored, stored != settings.limit),
@@ -143,14 +142,14 @@ impl Referee {
         let waited = now.since(asked_at);
         assert!(
             waited >= bound || kept_out,
-            "seed {}: {} was given up after {waited:?}, of {settings:?}",
+            "seed {}: {} timed out after {waited:?}, with {settings:?}",
             self.seed,
             self.name
         );
     }
 
-    /// These have changed at once; whose transaction did it, and the index of the latest write to anything. The sessions of
-    /// whom there is something new.
+    /// Checks the changes of one step. `by`: the client whose transaction made them; `index`: the latest index of the store.
+    /// Returns the sessions that the changes concern.
     pub(super) fn learn(
         &mut self,
         changes: &[Change],
@@ -163,7 +162,7 @@ impl Referee {
             return Vec::new();
         }
         let concerned = changes.iter().flat_map(|change| self.after.apply(change)).collect();
-        // Who writes nonsense keeps to nothing.
+        // A write of an invalid value follows no rule.
         if by.is_some() || self.game.chaos.spoil == 0.0 {
             self.keep(rules::record(&self.before, &self.after));
         }
@@ -186,13 +185,13 @@ impl Referee {
         concerned
     }
 
-    /// After each step: so many slots are believed to be held.
-    pub(super) fn check(&mut self, believed: u32, now: Moment) {
+    /// Checks each step. `held`: the number of slots that clients consider held.
+    pub(super) fn check(&mut self, held: u32, now: Moment) {
         self.check_idle(now);
-        self.check_believers(believed);
+        self.check_holders(held);
     }
 
-    /// Slots of dead holders that have rested for long enough.
+    /// The slots of dead holders whose prune delay has passed.
     pub(super) fn rested(&self, now: Moment) -> u32 {
         let over = |(_, since): &(&SessionId, &Moment)| now.since(**since) >= self.game.prune_delay;
         self.dead_since.iter().filter(over).map(|(holder, _)| self.after.slots_of(holder)).sum()
@@ -204,33 +203,33 @@ impl Referee {
         }
     }
 
-    fn check_believers(&mut self, believed: u32) {
+    fn check_holders(&mut self, held: u32) {
         match self.after.record() {
-            Some(record) => self.ceiling = record.limit.max(self.ceiling.min(record.taken().max(believed))),
+            Some(record) => self.ceiling = record.limit.max(self.ceiling.min(record.taken().max(held))),
             None if self.game.is_of_locks() => self.ceiling = 1,
             None => return,
         }
         assert!(
-            self.game.chaos.deceives() || believed <= self.ceiling,
-            "seed {}: {believed} slots are believed to be held, of {}",
+            self.game.chaos.deceives() || held <= self.ceiling,
+            "seed {}: {held} slots are considered held, of {}",
             self.seed,
             self.ceiling
         );
     }
 
-    /// No lost wake-up: a free slot and the first in line, if it fits, find each other.
+    /// No wake-up is lost: the head of the queue acquires a free slot that suffices for it.
     fn check_idle(&self, now: Moment) {
         let idle = self.idle_since.map(|since| now.since(since)).unwrap_or_default();
         let bound = match self.game.watches {
-            // Until somebody looks.
+            // A free slot waits for a listing.
             Watches::Never => return,
-            // Who looks out for what those of before do not say begins after a second, and looks once a second.
+            // A lookout for changes that the previous version does not report begins after a second, and looks once a second.
             Watches::Usual | Watches::Arrive
                 if self.game.chaos == Chaos::CALM && self.game.earlier_clients > 0 =>
             {
                 IDLE_IN_CALM * 6
             }
-            // And so does who looks out for groups that give up: they leave without a write of `.lock`.
+            // The same holds for a lookout for acquire groups that time out, which leave without a write of `.lock`.
             Watches::Usual | Watches::Arrive
                 if self.game.chaos == Chaos::CALM && self.game.groups && self.game.waits =>
             {
@@ -242,11 +241,16 @@ impl Referee {
         assert!(idle <= bound, "seed {}: a slot was idle for {idle:?}", self.seed);
     }
 
-    /// What is no semaphore is left alone; only who is told to changes the limit; nobody takes a slot under a limit
-    /// that it refuses.
+    /// An invalid `.lock` is left alone. Only a client with the order to set the limit changes it. No client takes a slot under a
+    /// limit that it refuses.
     fn check_terms(&self, by: &Client) {
         if let LockKeyState::Conflict { .. } = self.before.lock() {
-            assert_eq!(self.before.lock(), self.after.lock(), "seed {}: it was written over", self.seed);
+            assert_eq!(
+                self.before.lock(),
+                self.after.lock(),
+                "seed {}: an invalid .lock was overwritten",
+                self.seed
+            );
         }
         let Some(record) = self.after.record() else { return };
         let before = self.before.record().map(|record| record.limit);
@@ -257,12 +261,12 @@ impl Referee {
         let bears = |(policy, limit): &(_, _)| *policy != LimitPolicy::Refuse || *limit == record.limit;
         assert!(
             by.terms.iter().any(bears) || !by.sessions.iter().any(enters),
-            "seed {}: {by:?} entered {record:?}",
+            "seed {}: {by:?} took a slot of {record:?}, whose limit it refuses",
             self.seed
         );
     }
 
-    /// The dead rest for as long as is configured, unless it is they who go.
+    /// A dead holder is pruned only after the prune delay, unless its own process releases the slot.
     fn check_prunes(&mut self, by: Option<&Client>, now: Moment) {
         for (session, since) in &self.dead_since {
             let own = by.is_some_and(|by| by.sessions.contains(session));
@@ -287,28 +291,33 @@ impl Referee {
             LockKeyState::Single(single) => (single.owner.iter().len() as u32, None),
             LockKeyState::Conflict { .. } => (u32::MAX, None),
         };
-        let taken = if self.after.line().next().is_none() { taken } else { u32::MAX };
+        let taken = if self.after.queue().next().is_none() { taken } else { u32::MAX };
         self.rooms.push(Room { since: now, taken, limit });
     }
 
     fn note_idle(&mut self, now: Moment) {
         let free = self.after.record().map_or(0, |record| record.limit.saturating_sub(record.taken()));
         let fits = |entry: &Entry| entry.slots <= free;
-        let first = self.after.line().next().and_then(|one| one.entry.as_ref());
-        // One that takes its slots together with others may have to wait for those.
+        let first = self.after.queue().next().and_then(|one| one.entry.as_ref());
+        // An acquire group may have to wait for its other semaphores.
         let idle = free > 0 && first.is_some_and(|entry| fits(entry) && entry.together.is_empty());
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
         self.open += self.open_since.map(|since| now.since(since)).unwrap_or_default();
-        let waits = self.after.line().find_map(|one| one.entry.as_ref()).is_some_and(fits);
+        let waits = self.after.queue().find_map(|one| one.entry.as_ref()).is_some_and(fits);
         self.open_since = (free > 0 && first.is_none() && waits).then_some(now);
         let longest = MAX_OFFER + OFFERS;
         let counts = self.game.chaos == Chaos::CALM && self.game.foreigners == 0;
-        assert!(!counts || self.open <= longest, "seed {}: slots stood open for {:?}", self.seed, self.open);
+        assert!(
+            !counts || self.open <= longest,
+            "seed {}: slots were left to foreign clients for {:?}",
+            self.seed,
+            self.open
+        );
     }
 
     fn note_ended(&mut self, index: u64) {
         if matches!(self.after.lock(), LockKeyState::Record { .. }) || self.game.is_of_locks() {
-            // What is deleted has no index of its own.
+            // A deleted key has no index of its own.
             let index = Some(self.after.lock_index()).filter(|own| *own > 0).unwrap_or(index);
             let (after, ended) = (&self.after, &mut self.ended);
             self.tokens.retain(|session, token| {
@@ -335,7 +344,7 @@ mod tests {
 
     const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
-    /// One of limit 2 and policy `set` that tries once gives up where the stored limit, 1, is taken.
+    /// An agent with limit 2, policy `set` and a single try gives up if the stored limit of 1 is taken.
     fn gives_up(has_set: bool) {
         let mut rng = fastrand::Rng::with_seed(0);
         let terms = Configuration::new(GAME, false, &mut rng).of("one");
@@ -358,29 +367,29 @@ mod tests {
         let held = stored("one/a", entry.held(vec![0], "").encode(), Some("a"));
         let mut referee = Referee::new(0, "one", Game { waits: true, policies: true, ..GAME });
         referee.learn(&changes(&[], &[lock, held]), None, 5, NOW);
-        referee.gave_up(&settings, has_set, NOW, NOW + Duration::from_millis(3));
+        referee.timed_out(&settings, has_set, NOW, NOW + Duration::from_millis(3));
     }
 
     #[test]
-    fn whose_limit_is_set_already_goes_by_the_one_that_somebody_has_set_since() {
+    fn an_agent_that_has_set_its_limit_has_room_by_the_limit_in_force() {
         gives_up(true);
     }
 
     #[test]
-    #[should_panic(expected = "was given up")]
-    fn who_has_yet_to_set_its_limit_finds_room_by_it() {
+    #[should_panic(expected = "timed out after")]
+    fn an_agent_that_has_not_set_its_limit_has_room_by_that_limit() {
         gives_up(false);
     }
 
     #[test]
-    fn what_one_is_told_twice_it_may_have_done_before() {
-        let told = |terms: &[(LimitPolicy, u32)]| Client { terms: terms.to_vec(), ..Client::default() };
+    fn a_repeated_order_may_have_been_carried_out_before() {
+        let ordered = |terms: &[(LimitPolicy, u32)]| Client { terms: terms.to_vec(), ..Client::default() };
         let (set, adopt) = (LimitPolicy::Set, LimitPolicy::Adopt);
-        assert!(told(&[(set, 2), (set, 2)]).may_have_set());
+        assert!(ordered(&[(set, 2), (set, 2)]).may_have_set());
         for anew in
             [&[(set, 2)][..], &[(set, 2), (set, 3)], &[(adopt, 2), (set, 2)], &[(adopt, 2), (adopt, 2)]]
         {
-            assert!(!told(anew).may_have_set(), "{anew:?}");
+            assert!(!ordered(anew).may_have_set(), "{anew:?}");
         }
     }
 }

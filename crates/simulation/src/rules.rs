@@ -1,23 +1,22 @@
-//! What must be true of a semaphore, as two looks at what really stands in the store tell. Each rule gives `Err` with
-//! what breaks it.
+//! The rules of a semaphore, checked on two successive states of the store. Each rule returns `Err` with the violation.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use slotkeeper_semaphore::{Contender, Record, SessionId, View};
 
-/// What stands in the store of one semaphore, as somebody sees it.
+/// A state of one semaphore.
 pub(super) trait Sight {
-    /// The record, where there is one.
+    /// The record, if there is one.
     fn record(&self) -> Option<&Record>;
 
-    /// A session's own contender.
+    /// The contender of a session.
     fn contender(&self, session: &SessionId) -> Option<&Contender>;
 
-    /// Those in line, in order.
-    fn line(&self) -> impl Iterator<Item = &Contender>;
+    /// The queue.
+    fn queue(&self) -> impl Iterator<Item = &Contender>;
 
-    /// The slots of a session in `.lock`; of a single-key lock, the one that there is.
+    /// The slots of a session in `.lock`. A single-key lock has one slot.
     fn slots_of(&self, session: &SessionId) -> u32;
 }
 
@@ -30,7 +29,7 @@ impl Sight for View {
         self.contender(session)
     }
 
-    fn line(&self) -> impl Iterator<Item = &Contender> {
+    fn queue(&self) -> impl Iterator<Item = &Contender> {
         self.waiters().into_iter()
     }
 
@@ -39,50 +38,50 @@ impl Sight for View {
     }
 }
 
-/// Where one stands in line.
+/// A position in the queue, by priority and age.
 type Place = (Reverse<i32>, u64);
 
-/// Nobody is let in above the limit; where it was lowered below who holds, nobody at all.
+/// No holder is added above the limit. After the limit was lowered below the held slots, no holder is added at all.
 pub(super) fn record(before: &impl Sight, after: &impl Sight) -> Result<(), String> {
     let Some(record) = after.record() else { return Ok(()) };
     let entered = record.holders.iter().find(|holder| before.slots_of(holder) == 0);
     require(record.taken() <= record.limit || entered.is_none(), || {
-        format!("{entered:?} was let in above the limit: {record:?}")
+        format!("{entered:?} was added above the limit: {record:?}")
     })
 }
 
-/// Nobody of ours in line is let in before one that stands ahead of it and could be. Who was not in line has taken what
-/// it found free a moment before, with nobody in line; who has entered it since is passed by.
+/// No waiting agent acquires a slot before a waiter ahead of it that could have it. A client that never waited took a slot that was
+/// free with an empty queue a moment before; it may pass waiters that joined since.
 pub(super) fn order(before: &impl Sight, after: &impl Sight) -> Result<(), String> {
     let holders = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
     for session in holders.iter().filter(|holder| before.slots_of(holder) == 0) {
         let stood = before.contender(session).filter(|one| one.says_waiting());
         if let Some(stood) = stood {
             let priority = stood.priority().max(priority_in(after, stood));
-            passes_nobody(before, after, session, (Reverse(priority), stood.create_index))?;
+            passes_no_waiter(before, after, session, (Reverse(priority), stood.create_index))?;
         }
     }
     Ok(())
 }
 
-/// Who has taken slots without having stood in line has passed nobody of whom it knew.
+/// A client that acquired slots without having waited passed no waiter that it knew of.
 pub(super) fn newcomer(known: &impl Sight, after: &impl Sight, session: &SessionId) -> Result<(), String> {
     let priority = after.contender(session).map_or(0, Contender::priority);
-    passes_nobody(known, after, session, (Reverse(priority), u64::MAX))
+    passes_no_waiter(known, after, session, (Reverse(priority), u64::MAX))
 }
 
-/// One that is let in at this place passes nobody that stood ahead of it, could have been let in, and still waits.
-fn passes_nobody(
+/// A new holder from this position passed no waiter that was ahead of it, could have acquired a slot, and still waits.
+fn passes_no_waiter(
     before: &impl Sight,
     after: &impl Sight,
     session: &SessionId,
     place: Place,
 ) -> Result<(), String> {
-    // Whoever wants more than the limit had is in no line before it is raised: `.lock` does not name it, and whoever raises it may
-    // not have seen one that came an instant ago.
+    // A waiter that needs more slots than the limit has no position before the limit is raised: `.lock` does not name it, and the
+    // client that raises the limit may not have seen a waiter that joined an instant ago.
     let limits = [before.record(), after.record()].map(|record| record.map(|record| record.limit));
     let limit = limits.into_iter().flatten().min().unwrap_or_default();
-    // So does one that comes to want more by the same transaction.
+    // The same holds for a waiter that asks for more slots in the same transaction.
     let fits = |one: &Contender| {
         one.entry.as_ref().is_some_and(|entry| entry.slots <= limit && entry.together.is_empty())
     };
@@ -90,16 +89,17 @@ fn passes_nobody(
         let still = after.contender(&one.session).is_some_and(fits);
         fits(one) && still && after.slots_of(&one.session) == 0
     };
-    // The transaction may have changed the priority of whoever wrote it: so the lower one, and the higher one of who enters.
+    // The transaction may have changed the priority of its writer. So the lower priority of a waiter counts, and the higher one of
+    // a new holder.
     let stood = |one: &Contender| (Reverse(one.priority().min(priority_in(after, one))), one.create_index);
-    // Nobody has been ahead of where it stood.
-    let ahead = before.line().take_while(|one| (Reverse(one.priority()), one.create_index) < place);
+    // No waiter was ahead of its position in the queue.
+    let ahead = before.queue().take_while(|one| (Reverse(one.priority()), one.create_index) < place);
     let passed = ahead.filter(waited).find(|one| stood(one) < place);
     let passed = passed.map(|one| (&one.session, stood(one)));
-    require(passed.is_none(), || format!("{:?} was let in before {passed:?}", (session, place)))
+    require(passed.is_none(), || format!("{:?} acquired a slot before {passed:?}", (session, place)))
 }
 
-/// Every live holder of ours has numbers of its own.
+/// Every live agent that holds has slot indexes of its own.
 pub(super) fn numbers(view: &impl Sight) -> Result<(), String> {
     let Some(record) = view.record() else { return Ok(()) };
     let mut owners: BTreeMap<u32, &SessionId> = BTreeMap::new();
@@ -110,17 +110,19 @@ pub(super) fn numbers(view: &impl Sight) -> Result<(), String> {
         })?;
         for number in &entry.indexes {
             let other = owners.insert(*number, session).filter(|other| *other != session);
-            require(other.is_none(), || format!("{session} and {other:?} have {number}"))?;
+            require(other.is_none(), || format!("{session} and {other:?} have slot {number}"))?;
         }
     }
     Ok(())
 }
 
-/// Who takes slots together never has one while it stands in line for another.
+/// An acquire group never holds one slot while it waits for another.
 pub(super) fn together(views: &[View], session: &SessionId) -> Result<(), String> {
     let has = views.iter().any(|view| view.slots_of(session) > 0);
     let waits = |view: &View| view.contender(session).is_some_and(Contender::says_waiting);
-    require(!(has && views.iter().any(waits)), || format!("{session} has one and waits for another"))
+    require(!(has && views.iter().any(waits)), || {
+        format!("{session} holds one slot of its acquire group and waits for another")
+    })
 }
 
 fn priority_in(view: &impl Sight, one: &Contender) -> i32 {

@@ -1,4 +1,4 @@
-//! The keys of one semaphore in the store, decoded once and updated key by key: a crowd changes one key at a time.
+//! The keys of one semaphore in the store, decoded once and updated key by key, since many clients change one key at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,7 +12,7 @@ use slotkeeper_consul_dev::store::kv::Entry as Stored;
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::{Contender, LockKeyState, Primitive, Record, SessionId, View};
 
-/// One key that is not what it was.
+/// The change of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) before: Option<Arc<Stored>>,
@@ -25,7 +25,7 @@ impl Change {
     }
 }
 
-/// What has changed between two lists of all keys, each in the order of the keys.
+/// The changes between two lists of all keys, each in the order of the keys.
 pub(super) fn changes(before: &[Arc<Stored>], after: &[Arc<Stored>]) -> Vec<Change> {
     let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
     let mut changes = Vec::new();
@@ -49,10 +49,10 @@ pub(super) fn changes(before: &[Arc<Stored>], after: &[Arc<Stored>]) -> Vec<Chan
     }
 }
 
-/// The place of one in line: its priority, when it came, and its name.
+/// A position in the queue: the priority, the index of creation, and the session.
 type Place = (Reverse<i32>, u64, SessionId);
 
-/// What lies under the key that all go by.
+/// The content of the coordinating key: `.lock`, or the key of a lock.
 #[derive(Debug)]
 pub(super) struct Coordinate {
     pub(super) lock: LockKeyState,
@@ -88,18 +88,18 @@ pub(super) enum Decoded {
     },
 }
 
-/// What stands there.
+/// The state of one semaphore.
 #[derive(Clone)]
 pub(super) struct StoreState {
     name: &'static str,
     is_lock: bool,
     coordinate: Arc<Coordinate>,
     contenders: HashMap<SessionId, Arc<Contender>>,
-    /// Those in line, in order.
-    line: BTreeMap<Place, Arc<Contender>>,
-    /// Sessions by how many keys they have locked.
+    /// The queue.
+    queue: BTreeMap<Place, Arc<Contender>>,
+    /// The number of keys that each session has locked.
     alive: HashMap<SessionId, usize>,
-    /// Those whose entry marks them as looking out.
+    /// The sessions whose entry has the mark of a lookout.
     marked: BTreeSet<SessionId>,
 }
 
@@ -110,13 +110,13 @@ impl StoreState {
             is_lock: matches!(primitive, Primitive::Lock { .. }),
             coordinate: Arc::new(Coordinate::new(LockKeyState::Missing)),
             contenders: HashMap::new(),
-            line: BTreeMap::new(),
+            queue: BTreeMap::new(),
             alive: HashMap::new(),
             marked: BTreeSet::new(),
         }
     }
 
-    /// Reads a change; `None` where it is of another semaphore.
+    /// Decodes a change; `None` for a key of another semaphore.
     pub(super) fn decode(&self, change: &Change) -> Option<Decoded> {
         let key = change.key();
         let owner = |entry: &Option<Arc<Stored>>| Some(SessionId::from(entry.as_ref()?.session.as_deref()?));
@@ -138,7 +138,7 @@ impl StoreState {
         })
     }
 
-    /// Takes a change in; the sessions that it concerns.
+    /// Applies a change. Returns the sessions that it concerns.
     pub(super) fn apply(&mut self, change: &Decoded) -> Vec<SessionId> {
         let mut concerned = Vec::new();
         let (before, after) = match change {
@@ -162,7 +162,7 @@ impl StoreState {
                     Some(now) => self.contenders.insert(session.clone(), Arc::clone(now)),
                     None => self.contenders.remove(session),
                 };
-                old.map(|old| self.line.remove(&place_of(&old)));
+                old.map(|old| self.queue.remove(&place_of(&old)));
                 self.place(session);
                 concerned.push(session.clone());
                 (before, after)
@@ -170,7 +170,7 @@ impl StoreState {
         };
         concerned.extend(before.iter().chain(after).cloned());
         if let Some(session) = before {
-            let keys = self.alive.get_mut(session).expect("one that had it");
+            let keys = self.alive.get_mut(session).expect("a session with a locked key");
             *keys -= 1;
             if *keys == 0 {
                 self.alive.remove(session);
@@ -182,14 +182,14 @@ impl StoreState {
         concerned
     }
 
-    /// Puts one into the line that belongs there, and takes any other out.
+    /// Adds a waiter to the queue, or removes a contender that does not wait.
     fn place(&mut self, session: &SessionId) {
         let Some(one) = self.contenders.get(session) else { return };
         let stands = !one.says_held() && !one.is_evicted() && self.slots_of(session) == 0;
         if stands {
-            self.line.insert(place_of(one), Arc::clone(one));
+            self.queue.insert(place_of(one), Arc::clone(one));
         } else {
-            self.line.remove(&place_of(one));
+            self.queue.remove(&place_of(one));
         }
     }
 
@@ -197,7 +197,7 @@ impl StoreState {
         &self.coordinate.lock
     }
 
-    /// The index of the last change of what all go by; 0 where it does not exist.
+    /// The index of the last change of the coordinating key; 0 if it is missing.
     pub(super) fn lock_index(&self) -> u64 {
         match self.lock() {
             LockKeyState::Missing => 0,
@@ -206,22 +206,22 @@ impl StoreState {
         }
     }
 
-    /// Whether the session has any key there.
+    /// Whether the session has locked any key of the semaphore.
     pub(super) fn is_alive(&self, session: &SessionId) -> bool {
         self.alive.contains_key(session)
     }
 
-    /// Waiters that are marked as looking out.
+    /// The waiters with the mark of a lookout.
     pub(super) fn marked(&self) -> impl Iterator<Item = &SessionId> {
         self.marked.iter().filter(|session| self.slots_of(session) == 0)
     }
 
-    /// Dead holders.
+    /// The dead holders.
     pub(super) fn dead(&self) -> impl Iterator<Item = &SessionId> {
         self.coordinate.slots.keys().filter(|holder| !self.is_alive(holder))
     }
 
-    /// What a session says of itself there.
+    /// The entry of a session.
     pub(super) fn entry_of(&self, session: &SessionId) -> Option<&Entry> {
         let own = if let LockKeyState::Single(single) = self.lock() { Some(single) } else { None };
         let own = own.filter(|single| single.owner.as_ref() == Some(session));
@@ -230,7 +230,7 @@ impl StoreState {
     }
 }
 
-/// Who holds, who is named, and what the contenders say, each session by how it begins.
+/// The holders, the handoff list and the contenders' entries, with shortened session IDs.
 impl fmt::Debug for StoreState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn short(session: &SessionId) -> &str {
@@ -250,7 +250,7 @@ impl fmt::Debug for StoreState {
         contenders.sort_by_key(|one| one.create_index);
         for Contender { session, create_index, modify_index, entry } in contenders {
             let state = entry.as_ref().map(|entry| (entry.state, entry.slots, entry.priority));
-            let mark = if self.marked.contains(session) { " looks out" } else { "" };
+            let mark = if self.marked.contains(session) { " lookout" } else { "" };
             write!(out, "; {} of {create_index} at {modify_index}: {state:?}{mark}", short(session))?;
         }
         Ok(())
@@ -266,8 +266,8 @@ impl Sight for StoreState {
         self.contenders.get(session).map(Arc::as_ref)
     }
 
-    fn line(&self) -> impl Iterator<Item = &Contender> {
-        self.line.values().map(Arc::as_ref)
+    fn queue(&self) -> impl Iterator<Item = &Contender> {
+        self.queue.values().map(Arc::as_ref)
     }
 
     fn slots_of(&self, session: &SessionId) -> u32 {

@@ -14,18 +14,18 @@ use slotkeeper_semaphore::{
 };
 
 const NAME: &str = SEMAPHORES[0];
-/// From a request to its answer.
+/// The time from a request to its answer.
 const AWAY: Duration = Duration::from_millis(1);
 /// Another client's session.
 const OTHER: u128 = 7;
 const LOCK: Primitive = Primitive::Lock { stays: true, delay: Duration::ZERO };
 
-/// What watches are answered.
+/// The answers to watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watches {
-    /// The truth, once it changes.
+    /// The real value, after a change.
     Honest,
-    /// At once, what the key was before its last change.
+    /// At once, the value before the last change.
     Older,
     /// At once, that the key does not exist.
     Missing,
@@ -40,13 +40,13 @@ struct Storm {
     now: Moment,
     number: u64,
     answers: BTreeMap<(Moment, u64), Event>,
-    /// Watches that wait, until when.
+    /// The watches that wait, each with its end.
     waiting: Vec<(Command, Moment)>,
-    /// The requests, by kind.
+    /// The number of requests, by kind.
     asked: BTreeMap<&'static str, usize>,
-    /// The writes that were refused for a lock-delay.
+    /// The number of writes that a lock-delay rejected.
     delayed: usize,
-    told: Vec<Notice>,
+    notices: Vec<Notice>,
 }
 
 impl Storm {
@@ -74,20 +74,20 @@ impl Storm {
             waiting: Vec::new(),
             asked: BTreeMap::new(),
             delayed: 0,
-            told: Vec::new(),
+            notices: Vec::new(),
         }
     }
 
-    /// One that holds, or stands in line behind another client.
+    /// A keeper that holds, or that waits for another client's slot.
     fn begun(primitive: Primitive, holds: bool) -> Self {
         let mut storm = Self::new(primitive);
         if !holds {
-            storm.let_another_hold();
+            storm.add_other_holder();
         }
         storm.run(Duration::from_secs(3));
         assert_eq!(storm.holds(), holds, "{:?}", storm.phase());
         storm.asked.clear();
-        storm.told.clear();
+        storm.notices.clear();
         storm
     }
 
@@ -107,7 +107,7 @@ impl Storm {
         format!("{NAME}/{}", self.session())
     }
 
-    /// Watches are answered so from now on.
+    /// Changes the answers to watches from now on.
     fn lie(&mut self, watches: Watches) {
         self.watches = watches;
         for (command, until) in std::mem::take(&mut self.waiting) {
@@ -115,7 +115,7 @@ impl Storm {
         }
     }
 
-    /// The own contender key is another session's.
+    /// Gives the own contender key to another session, or to none.
     fn occupy(&mut self, by: Option<u128>) {
         let key = self.contender_key();
         self.consul.store.delete(&key, self.now);
@@ -125,7 +125,7 @@ impl Storm {
         self.consul.store.lock(write, &id.to_string(), self.now).expect("a free key");
     }
 
-    fn let_another_hold(&mut self) {
+    fn add_other_holder(&mut self) {
         let (id, now) = (Uuid::from_u128(OTHER), self.now);
         self.consul.create_lasting_session(id, now);
         let record = |holder: &str| {
@@ -171,7 +171,7 @@ impl Storm {
 
     fn serve(&mut self, command: Command) {
         let kind = match &command {
-            Command::Notify(notice) => return self.told.push(notice.clone()),
+            Command::Notify(notice) => return self.notices.push(notice.clone()),
             Command::StopWatch { key, .. } => {
                 let stopped =
                     |command: &Command| matches!(command, Command::Watch { key: of, .. } if of == key);
@@ -205,7 +205,7 @@ impl Storm {
 
     fn watch(&mut self, command: Command, until: Moment) {
         let Command::Watch { name, key, after, .. } = &command else { return };
-        match self.told_at_once(key, *after) {
+        match self.wrong_answer(key, *after) {
             Some(reading) => self.answer(Event::Watched(name.clone(), key.clone(), Ok(reading))),
             None => self.waiting.push((command, until)),
         }
@@ -216,7 +216,7 @@ impl Storm {
         self.number += 1;
     }
 
-    fn told_at_once(&self, key: &str, after: u64) -> Option<Reading> {
+    fn wrong_answer(&self, key: &str, after: u64) -> Option<Reading> {
         let Reading { pair, index } = self.consul.read(key);
         match self.watches {
             Watches::Honest => None,
@@ -269,9 +269,9 @@ fn a_contender_under_lock_delay_is_locked_again_only_once_the_session_was_looked
     let session = storm.session();
     storm.consul.destroy(&session, storm.now);
     storm.run(Duration::from_secs(1));
-    // One write is refused; then the session is looked at, and a new one enters.
+    // One write is rejected; then the keeper reads its session, and joins with a new one.
     assert_eq!(storm.delayed, 1, "{:?}", storm.asked);
-    assert!(storm.told.contains(&Notice::SessionEnded { session: session.clone() }));
+    assert!(storm.notices.contains(&Notice::SessionEnded { session: session.clone() }));
     assert_ne!(storm.session(), session);
 }
 
@@ -288,7 +288,7 @@ fn a_contender_key_under_lock_delay_is_waited_for_where_the_session_lives() {
     assert_eq!((storm.phase(), storm.session()), (Phase::Waiting, session));
 }
 
-/// What a minute costs where watches tell what consistent reads deny, after a minute of the same.
+/// Checks the number of requests in the first and the second minute in which watches contradict consistent reads.
 fn assert_calm(primitive: Primitive, holds: bool, watches: Watches) {
     let which = format!("{primitive:?}, holding: {holds}, {watches:?}");
     let mut storm = Storm::begun(primitive, holds);
@@ -300,17 +300,17 @@ fn assert_calm(primitive: Primitive, holds: bool, watches: Watches) {
     storm.run(Duration::from_secs(60));
     let second: usize = storm.asked.values().sum();
     assert!(second < 300, "{which}: {:?}", storm.asked);
-    assert_eq!(storm.holds(), holds, "{which}: {:?}", storm.told);
+    assert_eq!(storm.holds(), holds, "{which}: {:?}", storm.notices);
     let not_so = |notice: &&Notice| matches!(notice, Notice::Leader { .. } | Notice::Lost { .. });
-    assert_eq!(storm.told.iter().find(not_so), None, "{which}");
-    // Watches are believed again.
+    assert_eq!(storm.notices.iter().find(not_so), None, "{which}");
+    // The keeper relies on watches again.
     storm.lie(Watches::Honest);
     storm.run(Duration::from_secs(10));
     storm.asked.clear();
     if !holds {
         storm.consul.destroy(&SessionId::from(Uuid::from_u128(OTHER).to_string()), storm.now);
         storm.run(TTL * 3);
-        assert!(storm.holds(), "{which}: {:?}", storm.told);
+        assert!(storm.holds(), "{which}: {:?}", storm.notices);
     }
 }
 
@@ -328,7 +328,7 @@ fn where_watches_and_consistent_reads_disagree_requests_become_rare_and_nothing_
 fn a_leader_is_announced_once_a_consistent_read_shows_it() {
     let mut storm = Storm::begun(LOCK, false);
     let other = SessionId::from(Uuid::from_u128(OTHER).to_string());
-    // It is gone, and another one has the lock before anybody looks.
+    // The leader has left, and another client has the lock before the keeper reads.
     storm.consul.destroy(&other, storm.now);
     let id = Uuid::from_u128(8);
     storm.consul.create_lasting_session(id, storm.now);
@@ -339,9 +339,9 @@ fn a_leader_is_announced_once_a_consistent_read_shows_it() {
         let Notice::Leader { leader, .. } = notice else { return None };
         Some(leader.as_ref().map(|leader| leader.session.clone()))
     };
-    let leaders: Vec<_> = storm.told.iter().filter_map(leader).collect();
+    let leaders: Vec<_> = storm.notices.iter().filter_map(leader).collect();
     assert_eq!(leaders, [Some(SessionId::from(id.to_string()))]);
-    // Its key, and its lock-delay.
+    // The reads are those of the key and of the lock-delay.
     assert_eq!((storm.asked("watch"), storm.asked("read")), (1, 2), "{:?}", storm.asked);
 }
 
@@ -356,7 +356,7 @@ fn what_lies_unlocked_under_the_own_contender_key_is_replaced() {
             let value = if keeps_entry { entry } else { b"junk".to_vec() };
             storm.consul.store.set(Write { key: key.clone(), value: value.into(), flags: 0 }, storm.now);
             storm.run(Duration::from_secs(2));
-            assert_eq!((storm.holds(), storm.session()), (holds, session.clone()), "{:?}", storm.told);
+            assert_eq!((storm.holds(), storm.session()), (holds, session.clone()), "{:?}", storm.notices);
             let found = storm.consul.read(&key).pair.expect("a contender");
             assert_eq!(found.session, Some(session));
             assert!(storm.asked("write") < 6, "{:?}", storm.asked);
@@ -365,37 +365,38 @@ fn what_lies_unlocked_under_the_own_contender_key_is_replaced() {
 }
 
 #[test]
-fn a_contender_key_that_another_session_has_locked_is_named() {
+fn a_contender_key_that_another_session_has_locked_is_reported() {
     for holds in [true, false] {
         let mut storm = Storm::begun(Primitive::Semaphore, holds);
         let (session, key) = (storm.session(), storm.contender_key());
         storm.occupy(Some(8));
         storm.run(Duration::from_secs(2));
-        let Phase::Blocked { why } = storm.phase() else { panic!("{:?}", storm.told) };
+        let Phase::Blocked { why } = storm.phase() else { panic!("{:?}", storm.notices) };
         assert!(why.contains(&key) && why.contains(&Uuid::from_u128(8).to_string()), "{why}");
-        let blocked = |told: &[Notice]| told.iter().filter(|it| matches!(it, Notice::Blocked { .. })).count();
-        assert_eq!(blocked(&storm.told), 1);
+        let blocked =
+            |notices: &[Notice]| notices.iter().filter(|it| matches!(it, Notice::Blocked { .. })).count();
+        assert_eq!(blocked(&storm.notices), 1);
         storm.asked.clear();
         storm.run(Duration::from_secs(20));
         assert!(storm.asked("read") + storm.asked("write") < 10, "{:?}", storm.asked);
-        // Once somebody has deleted the key, it enters by the session that it has.
+        // After the key is deleted, the keeper joins with its current session.
         storm.consul.store.delete(&key, storm.now);
         storm.run(Duration::from_secs(2));
-        assert_eq!((storm.holds(), storm.session()), (holds, session), "{:?}", storm.told);
+        assert_eq!((storm.holds(), storm.session()), (holds, session), "{:?}", storm.notices);
     }
 }
 
-/// The next one comes, when the one before it has gone.
+/// Replaces the keeper by a new one, and returns how long that waits for a slot.
 fn successor(storm: &mut Storm) -> Duration {
     let Storm { keeper, .. } = Storm::new(Primitive::Semaphore);
     storm.keeper = keeper;
     (storm.answers, storm.waiting) = (BTreeMap::new(), Vec::new());
-    // Names and sessions are made of the number.
+    // Session IDs derive from the number.
     storm.number += 1000;
     let came = storm.now;
     while !storm.holds() {
         storm.run(Duration::from_millis(1));
-        assert!(storm.now.since(came) < Duration::from_secs(5), "{:?}", storm.told);
+        assert!(storm.now.since(came) < Duration::from_secs(5), "{:?}", storm.notices);
     }
     let waited = storm.now.since(came);
     storm.keeper.drain(storm.now);
@@ -406,7 +407,7 @@ fn successor(storm: &mut Storm) -> Duration {
 }
 
 #[test]
-fn an_idle_foreign_contender_is_left_its_turn_a_few_times_although_each_that_waits_behind_it_is_another() {
+fn an_idle_foreign_contender_gets_a_limited_number_of_turns_in_all() {
     let mut storm = Storm::new(Primitive::Semaphore);
     let (id, now) = (Uuid::from_u128(OTHER).to_string(), storm.now);
     storm.consul.create_lasting_session(Uuid::from_u128(OTHER), now);
@@ -418,10 +419,10 @@ fn an_idle_foreign_contender_is_left_its_turn_a_few_times_although_each_that_wai
     let left: Duration = turns.iter().filter(|waited| **waited >= turn).sum();
     assert!((MAX_OFFER..MAX_OFFER + turn).contains(&left), "{turns:?}");
     assert!(turns[15..].iter().all(|waited| *waited < turn / 10), "{turns:?}");
-    // One of them is so long that a client which looks once a second cannot miss it.
+    // The longest turn suffices for a client that polls once a second.
     let longest = turns.iter().max();
     assert!(longest.is_some_and(|longest| *longest > Duration::from_millis(1100)), "{turns:?}");
-    // When it shows itself again it is left its turn again.
+    // A foreign client that writes its key again gets its turn again.
     storm.consul.store.lock(contender("again"), &id, storm.now).expect("its key");
     assert!(successor(&mut storm) >= turn);
 }
@@ -431,20 +432,20 @@ fn a_foreign_client_that_has_left_the_record_is_no_waiter_in_front() {
     let mut storm = Storm::begun(Primitive::Semaphore, false);
     storm.consul.store.set(free_record(), storm.now);
     storm.run(Duration::from_millis(50));
-    assert!(storm.holds(), "its contender is there yet: {:?}", storm.told);
+    assert!(storm.holds(), "the foreign contender key remains: {:?}", storm.notices);
 }
 
 #[test]
-fn the_turn_of_a_foreign_client_ends_when_it_leaves_the_line() {
+fn the_turn_of_a_foreign_client_ends_when_it_leaves_the_queue() {
     let mut storm = Storm::new(Primitive::Semaphore);
-    storm.let_another_hold();
-    // Before anybody of ours looks it has left the record, and not yet the line.
+    storm.add_other_holder();
+    // The foreign client has left the record but not the queue before the keeper reads.
     storm.consul.store.set(free_record(), storm.now);
     storm.run(Duration::from_millis(100));
     assert!(!storm.holds());
     storm.consul.store.delete(&format!("{NAME}/{}", Uuid::from_u128(OTHER)), storm.now);
     storm.run(Duration::from_millis(20));
-    assert!(storm.holds(), "{:?}", storm.told);
+    assert!(storm.holds(), "{:?}", storm.notices);
 }
 
 fn free_record() -> Write {

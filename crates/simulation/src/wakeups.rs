@@ -1,5 +1,5 @@
-//! Games about wake-ups: one kind in which every watch is answered, so that no client has to list; one in which none is, so that
-//! listings find everything.
+//! Games about wake-ups. In one kind every watch is answered, so that no client has to list. In the other no watch is answered, so
+//! that listings find everything.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn where_every_watch_arrives_all_are_served_at_once() {
 }
 
 #[test]
-fn where_every_watch_arrives_whoever_dies_is_seen_at_once() {
+fn where_every_watch_arrives_a_dead_holder_is_noticed_at_once() {
     for crash in [0.005, 0.02] {
         let chaos = Chaos { crash, ..Chaos::CALM };
         play(Game { chaos, ..ARRIVE });
@@ -33,7 +33,7 @@ fn where_every_watch_arrives_whoever_dies_is_seen_at_once() {
 }
 
 #[test]
-fn where_every_watch_arrives_clients_of_other_kinds_keep_nobody_waiting() {
+fn where_every_watch_arrives_foreign_clients_delay_no_waiter() {
     play(Game { foreigners: 3, ..ARRIVE });
     play(Game { foreigners: 2, pollers: 1, idlers: 1, ..ARRIVE });
     let chaos = Chaos { crash: 0.01, expire: 0.02, ..Chaos::CALM };
@@ -43,8 +43,8 @@ fn where_every_watch_arrives_clients_of_other_kinds_keep_nobody_waiting() {
 }
 
 #[test]
-fn where_no_watch_tells_anything_all_are_served_by_listings() {
-    // Each is long.
+fn where_no_watch_reports_a_change_listings_serve_every_agent() {
+    // Each game is long.
     let play = |game| play_some(game, 0.05);
     play(NEVER);
     play(Game { agents: 4, limit: 1, ..NEVER });

@@ -1,4 +1,4 @@
-//! The scheduler: one queue of things to come, played in order of their time.
+//! The scheduler: one queue of future steps, played in order of their time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
@@ -25,78 +25,82 @@ use waits::{Waiting, Waits};
 
 mod chaos;
 mod checks;
+mod network;
+mod other_clients;
 mod promises;
 mod waits;
+mod workload;
 
 pub(super) use chaos::Chaos;
 
 /// When a game begins.
 const START: Moment = Moment::from_boot(Duration::from_secs(1000));
-/// The longest that a workload takes to stop whose slot an operator wants.
+/// The maximum time that a workload takes to stop after an eviction.
 const TO_STOP: Duration = Duration::from_secs(3);
 
-/// Who plays, and for what.
+/// The participants of a game, and the rules of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Game {
-    /// What all of them want: slots of semaphores, or a lock.
+    /// The primitive that all participants use.
     pub(super) primitive: Primitive,
-    /// Agents at a time.
+    /// The number of agents at a time.
     pub(super) agents: usize,
-    /// Slotkeepers of the version before at a time.
+    /// The number of clients of the previous version at a time.
     pub(super) earlier_clients: usize,
-    /// Other clients at a time.
+    /// The number of foreign clients at a time.
     pub(super) foreigners: usize,
-    /// Those that look only now and then whether there is room.
+    /// The number of foreign clients that poll for a free slot.
     pub(super) pollers: usize,
-    /// Those that stand in line and never act.
+    /// The number of foreign clients that wait in the queue and never act.
     pub(super) idlers: usize,
     pub(super) limit: u32,
     pub(super) form: Form,
-    /// Some agents want several slots.
+    /// Some agents acquire several slots.
     pub(super) weights: bool,
     /// Some agents have a priority.
     pub(super) priorities: bool,
-    /// There are two semaphores, and most agents want both together; one takes them one by one.
+    /// There are two semaphores. Most agents acquire both as an acquire group; one agent acquires them one by one.
     pub(super) groups: bool,
-    /// Agents have another limit in their configuration, or another policy where it differs from the one in force.
+    /// Some agents have a different limit or a different limit policy in their configuration.
     pub(super) policies: bool,
-    /// Some agents wait for so long only, or try once.
+    /// Some agents have a maximum wait, or try once.
     pub(super) waits: bool,
-    /// How long a dead holder's slot rests.
+    /// The prune delay: the time before a dead holder may be pruned.
     pub(super) prune_delay: Duration,
-    /// How many TTLs after its last renewal a session ends: one is the earliest that Consul promises.
+    /// The number of TTLs between the last renewal of a session and its end. Consul promises at least one.
     pub(super) lasts: u32,
     pub(super) watches: Watches,
-    /// All agents come at one instant. As often as that, all that hold leave at one; when all have left, all come again.
+    /// All agents start at one instant. At this interval, all holders leave at one instant; when all agents have left, all start
+    /// again.
     pub(super) storm: Option<Duration>,
     pub(super) chaos: Chaos,
 }
 
-/// What becomes of the answers to agents' watches.
+/// What happens to the answers to agents' watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watches {
-    /// They are late and lost as any other's, and what they did not tell is found by a listing.
+    /// They are delayed and lost like any other answer. A listing finds what they did not report.
     Usual,
-    /// Each arrives, be it late, and nobody lists for want of news.
+    /// Every answer arrives, though it may be late, and no agent lists for lack of news.
     Arrive,
-    /// None tells anything new, so that all is found by listings.
+    /// No answer reports a change, so that listings find everything.
     Never,
 }
 
 impl Watches {
-    /// Whether agents list now and then although nothing was told.
+    /// Whether agents list at intervals although no watch reported a change.
     pub(super) fn slow_reconcile(self) -> bool {
         self != Self::Arrive
     }
 }
 
 impl Game {
-    /// How often something may go wrong.
+    /// The interval at which faults may happen.
     pub(super) fn tick(self) -> Duration {
         if self.watches == Watches::Never { Duration::from_secs(1) } else { Duration::from_millis(100) }
     }
 
-    /// How long is played.
+    /// The length of the game.
     pub(super) fn time(self) -> Duration {
         if self.watches == Watches::Never { intervals::OTHERS * 2 } else { Duration::from_secs(40) }
     }
@@ -106,33 +110,33 @@ impl Game {
     }
 }
 
-/// Something to come. Those that concern an agent name the life they belong to.
+/// A future step. A step of an agent names the life that it belongs to.
 #[derive(Debug)]
 enum Coming {
     /// A request reaches Consul.
     Request { agent: usize, life: u64, command: Command, watch: u64 },
-    /// An answer, or the end of waiting for one, reaches the agent.
+    /// An answer, or its time-out, reaches the agent.
     Answer { agent: usize, life: u64, event: Event, watch: u64 },
-    /// Another client's next step.
+    /// The next step of a foreign client.
     Foreign { place: usize, timer: u64 },
-    /// The next step of a slotkeeper of the version before.
+    /// The next step of a client of the previous version.
     EarlierClient { place: usize, timer: u64 },
     /// The session of a process that was killed ends.
     Expire { session: SessionId },
-    /// All agents come again.
+    /// All agents start again.
     Wave,
     /// An agent's timer.
     Timer { agent: usize, timer: u64 },
-    /// A blocking read's wait is over.
+    /// The wait of a blocking read ends.
     WaitOver { number: u64 },
-    /// Something may go wrong.
+    /// Faults may happen.
     Chaos,
-    /// What an operator has planned reaches Consul, if it is not too late.
-    Tidy { ops: Vec<Op> },
-    /// The workload has stopped that ran on a slot which was lost.
+    /// The transaction that an operator planned reaches Consul, unless it is outdated.
+    OperatorWrite { ops: Vec<Op> },
+    /// A workload has stopped after its slot was lost.
     Stopped { agent: usize, life: u64, name: Name, number: u64 },
-    /// An operator mends a `.lock`.
-    Mend { name: &'static str },
+    /// An operator fixes an invalid `.lock`.
+    Fix { name: &'static str },
 }
 
 pub(super) struct World {
@@ -150,31 +154,31 @@ pub(super) struct World {
     earlier_clients: Vec<EarlierClient>,
     foreigners: Vec<Foreign>,
     lives: u64,
-    /// Those who write, each by its life.
+    /// The clients that write, by life.
     clients: HashMap<u64, Client>,
     /// Sessions that two processes had at once.
     twins: HashSet<SessionId>,
-    /// Whose transaction the present step is.
+    /// The life whose transaction the current step is.
     by: Option<u64>,
     referees: Vec<Referee>,
     served: u64,
-    /// Since when a slot and a waiter have stood side by side.
+    /// Since when a slot has been free, or its holder dead, while a waiter that fits it waits.
     owed_since: Option<Moment>,
-    /// The same, while somebody looks out.
+    /// The same, while a lookout acts.
     neglected_since: Option<Moment>,
-    /// Since when nobody has had a lock that somebody waits for.
+    /// Since when a lock has been free while an agent waits for it.
     lock_idle_since: Option<Moment>,
-    /// The store's index when it was last looked at.
+    /// The store's index at the last check.
     seen: u64,
-    /// What lay in it then.
+    /// The store's entries at the last check.
     stored: Vec<Arc<Entry>>,
-    /// Agents that something has become of in the present step.
+    /// The agents that changed in the current step.
     touched: BTreeSet<usize>,
-    /// The slots that each agent takes for its own, of each semaphore.
+    /// The slots that each agent considers held, by semaphore.
     occupied: Vec<[u32; SEMAPHORES.len()]>,
     /// Every step is printed.
     traced: bool,
-    /// New agents take the place of those that have left.
+    /// New agents replace the agents that have left.
     open: bool,
 }
 
@@ -233,7 +237,7 @@ impl World {
         world
     }
 
-    /// Plays for that long.
+    /// Plays for this time.
     pub(super) fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(Reverse((at, number))) =
@@ -249,19 +253,19 @@ impl World {
         self.now = end;
     }
 
-    /// A process that is started again with its state file mostly has the configuration that it had.
+    /// A process that restarts with its state file usually has the same configuration as before.
     fn new_agent(&mut self, place: usize, resume: Option<Resume>, contested: bool) -> Agent {
         let changes = self.chaos.reload > 0.0 && self.rng.bool();
         let before = self.agents.get(place).filter(|_| resume.is_some() && !changes);
         let configuration = match before {
             Some(before) => before.configuration.clone(),
-            // Two that took one after the other could wait for each other for ever.
+            // Two agents that acquire both semaphores one by one could deadlock.
             None => Configuration::new(self.game, place == 0 && !changes, &mut self.rng),
         };
         self.agent_of(configuration, resume, contested)
     }
 
-    /// `contested`: the process may still run whose session is resumed.
+    /// `contested`: the previous process of the resumed session may still run.
     fn agent_of(&mut self, configuration: Configuration, resume: Option<Resume>, contested: bool) -> Agent {
         self.lives += 1;
         let client = self.clients.entry(self.lives).or_default();
@@ -275,18 +279,6 @@ impl World {
         self.number += 1;
         self.queue.push(Reverse((self.now + after, self.number)));
         self.coming.insert(self.number, coming);
-    }
-
-    fn delay(&mut self) -> Duration {
-        // Mostly near; now and then an answer takes long, up to beyond what is waited for.
-        let micros = if self.chaos.lost > 0.0 && self.rng.u32(..50) == 0 { 4_000_000 } else { 5_000 };
-        Duration::from_micros(self.rng.u64(200..micros))
-    }
-
-    /// A request of the agent's, or its answer, takes that long.
-    fn takes(&mut self, place: usize, time: Duration) {
-        let agent = &mut self.agents[place];
-        agent.answered_by = agent.answered_by.max(self.now + time);
     }
 
     fn play(&mut self, coming: Coming) {
@@ -342,8 +334,8 @@ impl World {
             Coming::Expire { session } => self.consul.destroy(&session, self.now),
             Coming::Wave => self.wave(),
             Coming::Chaos => self.go_wrong(),
-            Coming::Tidy { ops } => drop(self.consul.commit(&ops, self.now)),
-            Coming::Mend { name } => self.mend(name),
+            Coming::OperatorWrite { ops } => drop(self.consul.commit(&ops, self.now)),
+            Coming::Fix { name } => self.fix(name),
             Coming::Stopped { agent, life, name, number } => {
                 let this = |stopping: &Stopping| stopping.number == number;
                 if self.agents[agent].life != life
@@ -362,143 +354,7 @@ impl World {
         }
     }
 
-    fn request(&mut self, agent: usize, life: u64, command: Command, watch: u64) {
-        let id = Uuid::from_u128(self.rng.u128(..));
-        match command {
-            Command::Commit { .. } => self.by = Some(life),
-            Command::CreateSession { .. } => {
-                self.clients.entry(life).or_default().sessions.insert(id.to_string().into());
-            }
-            Command::RenewSession { .. }
-            | Command::ClearSessions { .. }
-            | Command::DestroySession { .. }
-            | Command::List { .. }
-            | Command::ReadLock { .. }
-            | Command::ReadKeys { .. }
-            | Command::ReadLockDelay { .. }
-            | Command::Watch { .. }
-            | Command::StopWatch { .. }
-            | Command::Notify(_) => {}
-        }
-        if let (Command::Watch { key, after, wait, .. }, Watches::Never) = (&command, self.game.watches) {
-            let known = (self.consul.index_of(key) == *after).then(|| self.consul.read(key));
-            let wait = *wait;
-            return self.wait(wait, Waiting { agent, life, command, watch, known });
-        }
-        match self.consul.serve(&command, id, self.now) {
-            Some(event) => {
-                let done = matches!(event, Event::Committed(_, Ok(Commit::Done { .. })));
-                if done && self.agents[agent].life == life && self.happens(self.chaos.dies) {
-                    return self.crash(agent);
-                }
-                self.answer(agent, life, &command, event, watch);
-            }
-            None => {
-                let Command::Watch { wait, .. } = command else { unreachable!("only a watch waits") };
-                self.wait(wait, Waiting { agent, life, command, watch, known: None });
-            }
-        }
-    }
-
-    /// A blocking read begins to wait.
-    fn wait(&mut self, wait: Duration, waiting: Waiting) {
-        self.number += 1;
-        let number = self.number;
-        self.later(wait, Coming::WaitOver { number });
-        self.waits.begin(number, waiting, &self.consul, self.game.watches);
-    }
-
-    /// The answer travels back, or is lost, and then the waiting for it ends.
-    fn answer(&mut self, agent: usize, life: u64, command: &Command, event: Event, watch: u64) {
-        let cut = if self.agents[agent].life == life { self.cut(agent) } else { Duration::ZERO };
-        let (after, event) =
-            if self.is_lost(command, cut) { self.lost(command) } else { (cut + self.delay(), event) };
-        let unheard = matches!(event, Event::Watched(_, _, Err(_)));
-        if self.agents[agent].life == life && !unheard {
-            self.takes(agent, after);
-        }
-        self.later(after, Coming::Answer { agent, life, event, watch });
-    }
-
-    /// For how long an agent is cut off yet.
-    fn cut(&self, agent: usize) -> Duration {
-        self.agents[agent].cut_until.since(self.now)
-    }
-
-    /// Whether a request or an answer is lost, where nothing passes for that long. A watch that is to arrive does so then.
-    fn is_lost(&mut self, command: &Command, cut: Duration) -> bool {
-        let arrives = self.game.watches == Watches::Arrive && matches!(command, Command::Watch { .. });
-        !arrives && (!cut.is_zero() || self.rng.f64() < self.chaos.lost)
-    }
-
-    /// When and how a request without an answer ends: with its time, or, of a watch, where what lies between cuts it off.
-    fn lost(&mut self, command: &Command) -> (Duration, Event) {
-        let (after, mut event) = (patience(command), unanswered(command));
-        if let Event::Watched(_, _, Err(failure)) = &mut event
-            && self.rng.bool()
-        {
-            failure.kind = FailureKind::Cut;
-            return (after.mul_f64(self.rng.f64()), event);
-        }
-        (after, event)
-    }
-
-    fn foreign(&mut self, place: usize) {
-        let after = self.foreigners[place].step(&mut self.consul, &mut self.rng, !self.open, self.now);
-        if self.foreigners[place].done {
-            if !self.open {
-                return;
-            }
-            self.foreigners[place] = self.foreigners[place].next(&mut self.rng);
-        }
-        self.foreign_later(place, after);
-    }
-
-    fn foreign_later(&mut self, place: usize, after: Duration) {
-        // The latest is the one that counts.
-        self.foreigners[place].timer = self.number + 1;
-        self.later(after, Coming::Foreign { place, timer: self.number + 1 });
-    }
-
-    fn earlier_client(&mut self, place: usize) {
-        let after = self.earlier_clients[place].step(&mut self.consul, &mut self.rng, self.now);
-        if self.earlier_clients[place].done {
-            if !self.open {
-                return;
-            }
-            self.earlier_clients[place] = self.new_earlier_client();
-            self.served += 1;
-        }
-        self.earlier_client_later(place, after);
-    }
-
-    fn new_earlier_client(&mut self) -> EarlierClient {
-        let deaf = self.game.watches == Watches::Never;
-        EarlierClient::new(self.game.limit, deaf, &mut self.rng, self.now)
-    }
-
-    fn earlier_client_later(&mut self, place: usize, after: Duration) {
-        self.earlier_clients[place].timer = self.number + 1;
-        self.later(after, Coming::EarlierClient { place, timer: self.number + 1 });
-    }
-
-    /// Clients that wait for a change hear of it.
-    fn tell_others(&mut self) {
-        for place in 0..self.foreigners.len() {
-            if self.foreigners[place].hears() {
-                let after = Duration::from_millis(self.rng.u64(1..40));
-                self.foreign_later(place, after);
-            }
-        }
-        for place in 0..self.earlier_clients.len() {
-            if self.earlier_clients[place].hears(&self.consul) {
-                let after = Duration::from_micros(self.rng.u64(200..5000));
-                self.earlier_client_later(place, after);
-            }
-        }
-    }
-
-    /// All agents come at once.
+    /// Starts all agents at once.
     fn wave(&mut self) {
         if !self.open {
             return;
@@ -509,25 +365,13 @@ impl World {
         }
     }
 
-    /// The next instant at which all that hold leave.
+    /// The next instant at which all holders leave.
     fn next_wave(&self, every: Duration) -> Moment {
         let since = self.now.since(START).as_nanos();
         START + every * u32::try_from(since / every.as_nanos() + 1).expect("a short game")
     }
 
-    fn wake(&mut self, waiting: Waiting) {
-        let Waiting { agent, life, command, watch, known } = waiting;
-        let Command::Watch { name, key, wait, .. } = &command else { return };
-        if self.game.watches == Watches::Never && (known.is_none() || self.rng.u32(..8) == 0) {
-            let (after, event) = self.lost(&command);
-            return self.later(after.saturating_sub(*wait), Coming::Answer { agent, life, event, watch });
-        }
-        let reading = known.unwrap_or_else(|| self.consul.read(key));
-        let event = Event::Watched(name.clone(), key.clone(), Ok(reading));
-        self.answer(agent, life, &command, event, watch);
-    }
-
-    /// Looks at what has changed in the store: who waits for it is told, and the referees judge it.
+    /// Passes the changes of the store to the blocking reads that wait for them, and to the referees.
     fn see(&mut self) {
         let index = self.consul.store.index();
         if std::mem::replace(&mut self.seen, index) == index {
@@ -539,16 +383,16 @@ impl World {
         for waiting in self.waits.changed(&changes, &self.consul) {
             self.wake(waiting);
         }
-        self.tell_others();
+        self.wake_others();
         self.judge(&changes, index);
     }
 
-    /// Carries out what the agent's keeper has decided, and lets its workload live.
+    /// Executes the commands of the agent's keeper, and advances its workload.
     fn act(&mut self, place: usize) {
         self.touched.insert(place);
         while let Some(command) = self.agents[place].keeper.next_command() {
             match command {
-                Command::Notify(notice) => self.told(place, &notice),
+                Command::Notify(notice) => self.notice(place, &notice),
                 Command::StopWatch { key, .. } => {
                     self.agents[place].watches.remove(&key);
                 }
@@ -578,7 +422,7 @@ impl World {
                 return self.act(place);
             }
             agent.draining = true;
-            // Whoever stops an agent has stopped its workload.
+            // An agent is stopped after its workload.
             agent.stopping.clear();
             agent.keeper.drain(self.now);
             return self.act(place);
@@ -601,109 +445,12 @@ impl World {
                 Some(_) => {}
             }
         } else if let Some(at) = wakes {
-            // The latest is the one that counts.
+            // Only the latest timer is valid.
             self.number += 1;
             let timer = self.number;
             agent.timer = timer;
             self.later(at.since(self.now), Coming::Timer { agent: place, timer });
         }
-    }
-
-    /// It is going to drain after that long.
-    fn end(&mut self, place: usize, after: Duration) {
-        let agent = &mut self.agents[place];
-        agent.ending = Some(self.now);
-        agent.leaves_at = Some(self.now + after);
-        agent.keeper.stop_acquiring(self.now);
-    }
-
-    fn send(&mut self, place: usize, command: Command) {
-        self.number += 1;
-        let watch = self.number;
-        let agent = &mut self.agents[place];
-        if let Command::Watch { key, .. } = &command {
-            agent.watches.insert(key.clone(), watch);
-        }
-        let life = agent.life;
-        let cut = self.cut(place);
-        if self.is_lost(&command, cut) {
-            let (after, event) = self.lost(&command);
-            if !matches!(command, Command::Watch { .. }) {
-                self.takes(place, after);
-            }
-            return self.later(after, Coming::Answer { agent: place, life, event, watch });
-        }
-        let delay = cut + self.delay();
-        self.takes(place, delay);
-        self.later(delay, Coming::Request { agent: place, life, command, watch });
-    }
-
-    fn told(&mut self, place: usize, notice: &Notice) {
-        if std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some() {
-            eprintln!("{:?} agent {place} tells {notice:?}", self.now.since_boot());
-        }
-        self.check_notice(place, notice);
-        let agent = &mut self.agents[place];
-        if let Notice::Lost { name, .. }
-        | Notice::Released { name, .. }
-        | Notice::Evicted { name, held: false, .. } = notice
-        {
-            agent.asks_again(name, self.now);
-        }
-        self.workload_told(place, notice);
-        let agent = &mut self.agents[place];
-        if matches!(notice, Notice::Acquired { .. }) && place % 2 == 1 {
-            // As of the leases of one agent, of which one knows for all who else takes part.
-            agent.keeper.forget_others();
-        }
-        if let Notice::TimedOut { .. } = notice {
-            // One that needs all that it asked for goes at once; else the rest of it may go on for a while.
-            let rest = if agent.configuration.together { Duration::ZERO } else { agent.work };
-            agent.leaves_at = Some(agent.leaves_at.unwrap_or(self.now + rest));
-            agent.gave_up = true;
-            if self.rng.bool() {
-                let rest = agent.leaves_at.map(|at| at.since(self.now));
-                self.end(place, rest.unwrap_or_default());
-            }
-        }
-        let agent = &mut self.agents[place];
-        if agent.gave_up || agent.ending.is_some() {
-            return;
-        }
-        if !agent.is_ready() {
-            // The work was stopped, and begins again with the next slot.
-            agent.leaves_at = None;
-        } else if agent.leaves_at.is_none() {
-            let work = agent.work;
-            let leaves_at = self.game.storm.map_or(self.now + work, |every| self.next_wave(every));
-            self.agents[place].leaves_at = Some(leaves_at);
-            self.served += 1;
-        }
-    }
-
-    /// A workload takes its time to stop, also where the lease has run out.
-    fn workload_told(&mut self, place: usize, notice: &Notice) {
-        let agent = &mut self.agents[place];
-        if let Notice::Acquired { name, .. } = notice {
-            agent.stopping.remove(name);
-        } else if let Notice::Lost { name, session, reason: LossReason::LeaseExpired, .. } = notice {
-            self.stop(place, name, session.clone(), TTL, false);
-        } else if let Notice::Evicted { name, held, .. } = notice {
-            if let Some(stopping) = agent.stopping.get_mut(name) {
-                stopping.evicted = self.consul.view(name).slots_of(&stopping.session) > 0;
-            } else if let Some(session) = agent.keeper.session().filter(|_| *held).cloned() {
-                self.stop(place, name, session, TO_STOP, true);
-            }
-        }
-    }
-
-    fn stop(&mut self, place: usize, name: &Name, session: SessionId, longest: Duration, evicted: bool) {
-        self.number += 1;
-        let (number, agent) = (self.number, &mut self.agents[place]);
-        agent.stopping.insert(name.clone(), Stopping { session, number, evicted });
-        let (life, name, agent) = (agent.life, name.clone(), place);
-        let stops = longest.mul_f64(self.rng.f64());
-        self.later(stops, Coming::Stopped { agent, life, name, number });
     }
 }
 

@@ -5,15 +5,15 @@ use std::fmt;
 /// The state of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressState {
-    /// Requests are sent to it.
+    /// The client sends requests to the address.
     Used,
-    /// It belongs to the same cluster and is not in use.
+    /// The address belongs to the same cluster and is not in use.
     Standby,
-    /// It was not probed yet.
+    /// The address was not probed yet.
     Unknown,
-    /// It could not be probed, or did not confirm that it belongs to the cluster. Contains the reason.
+    /// The probe failed, or did not confirm that the address belongs to the cluster. Contains the reason.
     Failed(String),
-    /// It may belong to another cluster. Contains the reason.
+    /// The address may belong to another cluster. Contains the reason.
     Foreign(String),
 }
 

@@ -1,4 +1,4 @@
-//! One agent of the model: a keeper, and what it has on its way.
+//! An agent of the model: a keeper, and its messages in flight.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,38 +14,38 @@ use slotkeeper_semaphore::{
 
 /// When a game begins.
 pub(super) const START: Moment = Moment::from_boot(Duration::from_secs(1000));
-/// No lease ends while a game lasts.
+/// No lease expires during a game.
 pub(super) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// A timer that is due within this may fire before anything else happens.
+/// A timer that is due within this time may fire before any other step.
 const SOON: Duration = Duration::from_millis(500);
 
-/// What a request is about. Of each there is one on its way at most.
+/// The subject of a request. At most one request of each subject is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum About {
     Session,
-    /// The semaphore, of several in one transaction the first.
+    /// The semaphore; for a transaction on several, the first.
     Semaphore(Name),
-    /// That it is held yet.
+    /// The check that the semaphore is still held.
     Proof(Name),
     Key(String),
 }
 
-/// A request on its way, or its answer.
+/// A request in flight, or its answer.
 pub(super) struct Message {
     pub(super) request: Command,
     pub(super) answer: Option<Event>,
-    /// What tells it from others: there is much in it, and it is looked at often.
+    /// The hash of the message, computed once: messages are large and are compared often.
     digest: u64,
 }
 
-/// What has become of a process.
+/// The life cycle of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Life {
-    /// It has not sent anything yet.
+    /// The process has sent nothing yet.
     New,
     Running,
     Draining,
-    /// It has crashed, and left a session and perhaps a state file.
+    /// The process has crashed. It may have left a session and a state file.
     Crashed {
         session: Option<SessionId>,
         file: Option<Resume>,
@@ -58,7 +58,7 @@ pub(super) struct Agent {
     pub(super) player: Player,
     pub(super) life: Life,
     pub(super) messages: BTreeMap<About, Arc<Message>>,
-    /// What tells it from others; `None` until it is looked at again.
+    /// The hash of the agent; `None` after a change.
     pub(super) digest: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Agent {
             ttl: TTL,
             watch_grace: None,
             who: Identity::default(),
-            // So long ago that no date is ever other than the first.
+            // The wall clock is so early that every date in the protocol is the first one.
             wall: Wall::new(SystemTime::UNIX_EPOCH - TTL * 365, START),
             seed: 0,
             nonce: 0,
@@ -90,7 +90,7 @@ impl Agent {
         matches!(self.life, Life::Crashed { .. })
     }
 
-    /// Whether it has not been heard of, and the first that is to be is a write.
+    /// Whether the agent has sent nothing yet, and its first request is a write.
     pub(super) fn begins_by_a_write(&self) -> bool {
         let writes = |message: &Arc<Message>| matches!(message.request, Command::Commit { .. });
         self.life == Life::New && self.messages.values().any(writes)
@@ -104,27 +104,27 @@ impl Agent {
         self.keeper.machine(name).map(|machine| machine.phase())
     }
 
-    /// Whether it takes slots of the semaphore for its own.
-    pub(super) fn believes(&self, name: &str) -> bool {
+    /// Whether the agent considers the semaphore held.
+    pub(super) fn holds(&self, name: &str) -> bool {
         !self.is_crashed() && matches!(self.phase(name), Some(Phase::Held { .. }))
     }
 
-    /// Whether it has all that it wants.
+    /// Whether the agent holds all its semaphores.
     pub(super) fn is_ready(&self) -> bool {
-        self.player.wants().iter().all(|name| self.believes(name))
+        self.player.wants().iter().all(|name| self.holds(name))
     }
 
-    /// When its timer fires.
+    /// The time of the next timer.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.keeper.deadline().filter(|_| self.is_alive())
     }
 
-    /// Whether its timer may fire before anything else happens.
+    /// Whether the timer may fire before any other step.
     pub(super) fn is_due(&self, now: Moment) -> bool {
         self.deadline().is_some_and(|at| at <= now + SOON)
     }
 
-    /// What its state file holds; there is none from the beginning of a drain on.
+    /// The content of the state file; `None` from the start of a drain.
     pub(super) fn file(&self) -> Option<Resume> {
         if self.life == Life::Draining {
             return None;
@@ -136,7 +136,7 @@ impl Agent {
         Some(Resume { session, prefixes, locks: BTreeMap::new(), nonces: Vec::new() })
     }
 
-    /// Notes what it has become.
+    /// Computes the hash after a change.
     pub(super) fn seal(&mut self, now: Moment) {
         self.keeper.reseed();
         let digest = if self.has_ended() {

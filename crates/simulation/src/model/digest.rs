@@ -1,12 +1,11 @@
-//! What tells states apart: a hash of all that a part of them shows of itself, with times only roughly and as seen from
-//! the present.
+//! The identity of states: a hash of the debug output of their parts, with times rounded and relative to now.
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use slotkeeper_semaphore::Moment;
 
-/// The hash of what a part shows of itself. Nothing is named here, so that no field is forgotten.
+/// The hash of the debug output of a part. No field is listed here, so that none is forgotten.
 pub(super) fn digest(part: &impl Debug, now: Moment) -> u64 {
     let mut hasher = DefaultHasher::new();
     let text = format!("{part:?}");
@@ -21,7 +20,7 @@ pub(super) fn digest(part: &impl Debug, now: Moment) -> u64 {
     hasher.finish()
 }
 
-/// A time ahead, or ago, to the second where the core looks at seconds. Longer ones are there to be over at some time.
+/// A relative time: to the second if it is near, as the core distinguishes seconds, and in coarse steps otherwise.
 fn roughly(ahead: f64) -> (bool, i64) {
     let rough = match ahead.round() as i64 {
         near @ ..3 => near.max(-2),

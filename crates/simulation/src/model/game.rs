@@ -1,26 +1,26 @@
-//! What a game is about.
+//! The configuration of a game.
 
 use std::fmt;
 
 use crate::consul::SEMAPHORES;
 
-/// What one agent wants.
+/// The demand of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Player {
-    /// As many slots of each semaphore that it wants.
+    /// The number of slots of each semaphore.
     pub(super) slots: u32,
     pub(super) priority: i32,
-    /// Whether it wants slots of both semaphores, and takes them together. Else it wants those of the first.
+    /// Whether both semaphores are an acquire group. Otherwise the agent uses the first one.
     pub(super) together: bool,
 }
 
-/// One that wants one slot.
+/// An agent that acquires one slot.
 pub(super) const ONE: Player = Player { slots: 1, priority: 0, together: false };
-/// One that wants two slots of the same semaphore.
+/// An agent that acquires two slots of the same semaphore.
 pub(super) const DOUBLE: Player = Player { slots: 2, ..ONE };
-/// One that goes before those without a priority.
+/// An agent with a higher priority than the default.
 pub(super) const URGENT: Player = Player { priority: 1, ..ONE };
-/// One that wants a slot of each semaphore at once.
+/// An acquire group of one slot of each semaphore.
 pub(super) const GROUP: Player = Player { together: true, ..ONE };
 
 impl Player {
@@ -29,44 +29,44 @@ impl Player {
     }
 }
 
-/// Who plays for what, and what may go wrong.
+/// The agents of a game, and its faults.
 #[derive(Clone, Copy)]
 pub(super) struct Game {
     pub(super) players: &'static [Player],
-    /// Slots of each semaphore.
+    /// The number of slots of each semaphore.
     pub(super) limit: u32,
-    /// As many processes may crash.
+    /// The number of crashes.
     pub(super) crashes: u32,
-    /// One that crashed may come back with its state file.
+    /// Whether a crashed process may restart with its state file.
     pub(super) returns: bool,
-    /// As many requests may go unanswered; what they ask for may still be done, at any later time.
+    /// The number of requests without an answer. Consul may still apply them at any later time.
     pub(super) losses: u32,
-    /// As many agents may be told to leave before they hold.
+    /// The number of agents that may be stopped before they hold.
     pub(super) quits: u32,
-    /// As many times nothing happens for a while although somebody could leave.
+    /// How often time may pass without a step although an agent could leave.
     pub(super) lulls: u32,
-    /// Reads are answered in one step with their arrival, and sessions destroyed at once: two answers to one agent then
-    /// come in the order in which they were given. Commits keep their two steps.
+    /// Whether reads are answered in the step of their arrival, and sessions are destroyed at once. Answers to one agent then keep
+    /// their order. Commits keep their two steps.
     pub(super) prompt: bool,
-    /// As many agents have come, one after the other, before the game begins.
+    /// The number of agents that have joined, one after the other, before the game begins.
     pub(super) settled: usize,
-    /// As many steps are played; 0 for all, to the end.
+    /// The maximum number of steps; 0: no maximum.
     pub(super) depth: usize,
 }
 
 impl Game {
-    /// The semaphores that somebody wants.
+    /// The semaphores of the game.
     pub(super) fn semaphores(&self) -> &'static [&'static str] {
         let all = self.players.iter().any(|player| player.together);
         if all { &SEMAPHORES } else { &SEMAPHORES[..1] }
     }
 
-    /// One that looks after all of them.
+    /// An agent that uses all semaphores of the game.
     pub(super) fn visitor(&self) -> Player {
         if self.semaphores().len() > 1 { GROUP } else { ONE }
     }
 
-    /// Whether somebody has to wait for another.
+    /// Whether the agents need more slots than there are.
     pub(super) fn is_contended(&self) -> bool {
         self.players.iter().map(|player| player.slots).sum::<u32>() > self.limit
     }

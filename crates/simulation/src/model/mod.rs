@@ -1,33 +1,32 @@
-//! A model check: of a few agents *every* order in which requests reach Consul and answers come back, with crashes,
-//! lost answers and requests that arrive when nobody waits for them any more. The simulation plays long games at
-//! random; this plays all of the small ones.
+//! A model check: *every* order in which the requests of a few agents reach Consul and the answers come back, with crashes, lost
+//! answers and requests that arrive after their time-out. The simulation plays long games at random; the model plays all small
+//! ones.
 //!
-//! What runs is the real core: whole [`Keeper`](slotkeeper_semaphore::Keeper)s, cloned at each branch, on the embedded
-//! store. [`State`] says what can happen next; `stateright` goes through all of it, breadth first, so that what breaks
-//! a rule is shown by a shortest path to it. The rules about what stands in Consul are the simulation's
-//! ([`rules`](super::rules)). Here also nobody may wait for a slot that is there when nothing but the clock is left, and
-//! a newcomer may pass nobody of whom it knew. What was left out, so that it comes to an end:
+//! The model runs the real core: whole [`Keeper`](slotkeeper_semaphore::Keeper)s, cloned at each branch, on the embedded store.
+//! [`State`] lists the possible next steps. `stateright` explores them breadth first, so that a violation comes with a shortest
+//! path. The rules about the state in Consul are the simulation's ([`rules`](super::rules)). The model has two more rules: no
+//! waiter waits for a free slot when only timers are left, and a new client passes no waiter that it knew of. To stay finite, the
+//! model leaves out:
 //!
-//! - **Time** passes only by timers. A short one (a retry, mostly) fires at any moment; any other only when nothing
-//!   else is left to happen, the earliest first. The TTL is a day, so that no lease ends; a session ends only where its
-//!   process has crashed. Leases are the simulation's.
-//! - **States that differ in times** by less than a second are taken for one and the same, so not every difference in
-//!   a wait is followed up.
-//! - **Sessions** are created and renewed without delay or loss. A watch's wait never ends without news.
-//! - **Agents that want the same** send their first request in one order only: with other names it is the same game.
-//! - **Operators and clients of other kinds** do not play, and limits do not move.
-//! - **Acquire groups** are two at most, and their reads are answered at once: each has the watches and requests of two
-//!   semaphores on its way, so that two of them are as many states as four agents. What goes wrong between groups is
-//!   played from where both have come, and two that come at once for some steps only.
+//! - **Time** passes only by timers. A short timer (usually a retry) fires at any moment. Other timers fire only when no other step
+//!   is possible, the earliest first. The TTL is a day, so that no lease expires. A session ends only after its process has
+//!   crashed. The simulation covers leases.
+//! - **States that differ in times** by less than a second count as the same state, so not every difference in a wait is explored.
+//! - **Sessions** are created and renewed without delay or loss. The wait of a watch never ends without a change.
+//! - **Agents of the same kind** send their first request in one order only: another order is the same game with other names.
+//! - **Operators and foreign clients** do not take part, and limits do not change.
+//! - **Acquire groups** are at most two, and their reads are answered at once. Each group has the watches and requests of two
+//!   semaphores in flight, so two groups have as many states as four agents. Games with faults begin after both groups have joined.
+//!   Games in which both join at once have a limited number of steps.
 //!
-//! An ordinary test run plays what takes seconds. The larger games take minutes and some gigabytes:
+//! An ordinary test run plays the games that take seconds. The larger games take minutes and some gigabytes:
 //!
 //! ```text
 //! SLOTKEEPER_MODEL=full cargo test --release --lib model:: -- --nocapture --test-threads 1
 //! ```
 //!
-//! Each prints how many states it has. The number varies a little, since it depends on which of two states that are
-//! taken for the same is seen first.
+//! Each game prints its number of states. The number varies a little: it depends on which of two states that count as the same is
+//! visited first.
 
 mod agent;
 mod digest;
@@ -40,7 +39,7 @@ use game::{DOUBLE, GROUP, Game, ONE, URGENT};
 use state::{Action, State};
 use std::time::Instant;
 
-/// Two agents, one slot, and nothing goes wrong.
+/// Two agents, one slot, and no faults.
 const TWO: Game = Game {
     players: &[ONE, ONE],
     limit: 1,
@@ -54,13 +53,13 @@ const TWO: Game = Game {
     depth: 0,
 };
 
-/// Three are many more states.
+/// Three agents have many more states.
 const THREE: Game = Game { players: &[ONE, ONE, ONE], prompt: true, ..TWO };
 
-/// Two that want a slot of each of two semaphores.
+/// Two acquire groups of the same two semaphores.
 const GROUPS: Game = Game { players: &[GROUP, GROUP], prompt: true, ..TWO };
 
-/// One of those, and one that wants a slot of one.
+/// An acquire group, and an agent of one semaphore.
 const MIXED: Game = Game { players: &[GROUP, ONE], ..GROUPS };
 
 impl Model for Game {
@@ -83,21 +82,25 @@ impl Model for Game {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
-            always("no more slots are believed to be held than there are", |game, state| {
-                state.believes_no_more_than(game.limit)
+            always("agents consider no more slots held than the limit", |game, state| {
+                state.holds_no_more_than(game.limit)
             }),
-            always(".lock never lists more", |game, state| state.lists_no_more_than(game.limit)),
-            always("every slot has one number, and one owner", |_, state| state.numbers_are_unique()),
+            always(".lock never lists more holders than the limit", |game, state| {
+                state.lists_no_more_than(game.limit)
+            }),
+            always("every slot index has one holder", |_, state| state.numbers_are_unique()),
             always("every step keeps order and tokens", |_, state| !state.is_broken()),
-            always("nobody waits for a slot that is free, or to be gone", |_, state| !state.is_stuck()),
-            always("at rest nothing is left", |game, state| !state.is_at_rest(game) || state.is_clean()),
+            always("no agent waits for a free slot, or drains, for too long", |_, state| !state.is_stuck()),
+            always("at rest no key and no session is left", |game, state| {
+                !state.is_at_rest(game) || state.is_clean()
+            }),
         ];
-        // That the rules above were put to the test.
+        // The rules above were tested only if these states occur.
         if self.depth == 0 {
-            properties.push(sometimes("all come to rest", |game, state| state.is_at_rest(game)));
+            properties.push(sometimes("all agents come to rest", |game, state| state.is_at_rest(game)));
         }
         if self.depth == 0 && self.is_contended() {
-            properties.push(sometimes("a slot is handed on", |_, state| state.handed_on()));
+            properties.push(sometimes("a slot goes to a waiter", |_, state| state.granted_to_waiter()));
         }
         if self.depth == 0 && self.crashes > 0 {
             properties.push(sometimes("a dead holder is pruned", |_, state| state.pruned()));
@@ -114,7 +117,7 @@ fn sometimes(rule: &'static str, holds: fn(&Game, &State) -> bool) -> Property<G
     Property::sometimes(rule, holds)
 }
 
-/// Plays all of a game. The first path that breaks a rule is shown state by state.
+/// Plays all of a game. Panics with the first path that breaks a rule, state by state.
 fn play(game: Game) {
     #[allow(clippy::disallowed_methods, reason = "it only says how long the game took")]
     let began = Instant::now();
@@ -136,7 +139,7 @@ fn play(game: Game) {
                 let action = action.map(|action| state.describe(&action)).unwrap_or_default();
                 format!("{state:?}\n  {action}\n")
             });
-            panic!("{game:?}: it is not so that {rule}:\n{}", steps.collect::<String>());
+            panic!("{game:?}: rule broken: {rule}:\n{}", steps.collect::<String>());
         }
     }
     checker.assert_properties();

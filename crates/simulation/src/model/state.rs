@@ -1,4 +1,4 @@
-//! One state of a game: what stands in Consul, every agent, and all that is on its way.
+//! One state of a game: Consul, the agents, and all messages in flight.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -18,49 +18,49 @@ mod judge;
 mod show;
 mod turns;
 
-/// After a crash or a loss, what is due may have to be found by a listing, which each of several does that often.
+/// The maximum time that a free slot waits after a crash or a loss: several agents may have to find it by a listing, at the
+/// interval of listings.
 const OVERDUE: Duration = Duration::from_secs(150).saturating_add(OTHERS.saturating_mul(2));
-/// Where nothing has gone wrong it is found within this, though nothing but the clock be left: who looks out looks now and then
-/// only while there is much to see.
+/// The same without faults, when only timers are left: the lookout looks at short intervals only while there are many changes.
 const PROMPT: Duration = Duration::from_secs(2);
 
-/// What can happen.
+/// A step of a game.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// A request reaches Consul, which answers.
     Serve(usize, About),
     /// The answer reaches the agent.
     Answer(usize, About),
-    /// The agent takes a request for lost. If it has not reached Consul yet, it may still.
+    /// The request times out. If it has not reached Consul yet, it may still do so.
     Lose(usize, About),
-    /// A request for whose answer nobody waits reaches Consul.
+    /// A request that has timed out reaches Consul.
     Arrive(usize),
-    /// It never does.
+    /// A request that has timed out is lost.
     Vanish(usize),
     /// An agent's timer fires.
     Fire(usize),
-    /// Nothing happens until the next timer.
+    /// Time passes until the next timer.
     Wait,
-    /// An agent is told to leave.
+    /// An agent starts to drain.
     Leave(usize),
     Crash(usize),
-    /// A crashed one comes back with its state file.
+    /// A crashed agent restarts with its state file.
     Return(usize),
-    /// A crashed one's session ends.
+    /// The session of a crashed agent ends.
     Expire(usize),
-    /// When all is over but a dead holder is left of what went wrong, one more agent comes and finds all free.
+    /// One more agent joins after all others have left but a dead holder remains. It must find all slots free.
     Visit,
 }
 
 #[derive(Clone)]
 pub(super) struct State {
     consul: Arc<Consul>,
-    /// What stands there, of each semaphore.
+    /// The content of each semaphore in Consul.
     views: Vec<Arc<View>>,
-    /// What tells that from other states of it.
+    /// The hash of the views.
     seen: u64,
     agents: Vec<Arc<Agent>>,
-    /// Requests of which nobody knows whether they arrive.
+    /// The requests that have timed out and may still arrive.
     strays: Vec<Command>,
     now: Moment,
     /// The number of the last session.
@@ -106,7 +106,7 @@ impl State {
         state
     }
 
-    /// Plays all that is on its way, in order.
+    /// Plays all messages in flight, in order.
     fn settle(&mut self, game: &Game) {
         let comes =
             |action: &Action| matches!(action, Action::Serve(..) | Action::Answer(..) | Action::Fire(_));
@@ -125,7 +125,7 @@ impl State {
                 self.begin(*place);
                 let before = self.views.clone();
                 let event = self.serve(&request).expect("news");
-                self.judge_newcomer(*place, &before);
+                self.check_newcomer(*place, &before);
                 if self.prompt && !matches!(request, Command::Commit { .. }) {
                     self.agent(*place).messages.remove(about);
                     self.hear(*place, event);
@@ -210,14 +210,14 @@ impl State {
         self.seal();
     }
 
-    /// An agent, to be changed.
+    /// An agent, for a change.
     fn agent(&mut self, place: usize) -> &mut Agent {
         let agent = Arc::make_mut(&mut self.agents[place]);
         agent.digest = None;
         agent
     }
 
-    /// It has sent something, from now on at the latest.
+    /// Records that the agent has sent a request.
     fn begin(&mut self, place: usize) {
         if self.agents[place].life == Life::New {
             self.agent(place).life = Life::Running;
@@ -230,12 +230,12 @@ impl State {
         self.act(place);
     }
 
-    /// Carries out what the agent's keeper has decided.
+    /// Executes the commands of the agent's keeper.
     fn act(&mut self, place: usize) {
         while let Some(command) = self.agent(place).keeper.next_command() {
             let about = match &command {
                 Command::Notify(notice) => {
-                    self.told(notice);
+                    self.check_token(notice);
                     continue;
                 }
                 Command::StopWatch { key, .. } => {
@@ -265,7 +265,7 @@ impl State {
         }
     }
 
-    /// Nobody waits for it any more. It is of interest where it may still change something.
+    /// Records a request that has timed out. It matters only if it may still change the state.
     fn stray(&mut self, message: &Message) {
         let changes = matches!(message.request, Command::Commit { .. } | Command::DestroySession { .. });
         if changes && message.answer.is_none() {
@@ -281,17 +281,17 @@ impl State {
         let consul = Arc::clone(&self.consul);
         let event = self.change(|consul, now| consul.serve(command, id, now));
         if let Some(Event::Committed(_, Ok(Commit::Stale { .. } | Commit::SessionGone))) = &event {
-            // That something failed moves the index, but nobody can tell.
+            // A failed transaction moves the index, but no client can see that.
             self.consul = consul;
         }
         event
     }
 
-    /// Has something done in Consul, and sees what that does to the semaphores.
+    /// Changes Consul, and records the effect on the semaphores.
     fn change<T>(&mut self, act: impl FnOnce(&mut Consul, Moment) -> T) -> T {
         let consul = Arc::make_mut(&mut self.consul);
         let index = consul.store.index();
-        // Nothing that Consul does by itself is part of the game.
+        // Time stands still for Consul: no session expires by itself in a game.
         let done = act(consul, START);
         if consul.store.index() != index {
             self.changed();
@@ -299,7 +299,7 @@ impl State {
         done
     }
 
-    /// Notes what tells it from other states.
+    /// Computes the hash of the state.
     fn seal(&mut self) {
         for agent in &mut self.agents {
             if agent.digest.is_none() {

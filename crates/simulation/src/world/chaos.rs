@@ -1,41 +1,39 @@
-//! What goes wrong: crashes, pauses, partitions, and what operators do.
+//! Faults: crashes, pauses, partitions, and the actions of operators.
 
 use super::*;
 use slotkeeper_semaphore::Listing;
 use slotkeeper_semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
 
-/// What goes wrong, each as the chance of it in one of the moments when it may: of most, once in a tenth of a second, or
-/// where games are long, in a second.
+/// The faults of a game, each with its chance. The chance of most faults is for one [`Game::tick`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Chaos {
     /// A request, or its answer, is lost.
     pub(crate) lost: f64,
     /// An agent is killed.
     pub(crate) crash: f64,
-    /// An agent is killed exactly when it has sent for a listing or for `.lock`, when one of these or the answer to a transaction
-    /// reaches it, or when its transaction was carried out and the answer is on its way.
+    /// An agent is killed at an exact step: after it requested a listing or `.lock`, when such an answer or that of a transaction
+    /// reaches it, or when its transaction was applied and the answer is in flight.
     pub(crate) dies: f64,
-    /// A client of another kind is killed; within a TTL its session ends.
+    /// A foreign client is killed; its session ends within a TTL.
     pub(crate) expire: f64,
     /// An agent's files are deleted while it runs, and another process resumes its session.
     pub(crate) twin: f64,
-    /// An agent stands still for less than the lease's margin.
+    /// An agent pauses for less than the lease's margin.
     pub(crate) pause: f64,
     /// An agent is cut off from Consul for up to three TTLs.
     pub(crate) cut: f64,
-    /// An operator deletes a contender, destroys a session or takes a holder out. Whoever has
-    /// it so learns of it only afterwards, so that what agents believe says nothing then.
+    /// An operator deletes a contender key, destroys a session or removes a holder. The agent learns of it later, so the slots that
+    /// agents consider held prove nothing then.
     pub(crate) meddle: f64,
-    /// An operator evicts somebody.
+    /// An operator evicts a participant.
     pub(crate) evict: f64,
     /// An operator sets another limit.
     pub(crate) resize: f64,
-    /// An operator drops the dead, or destroys what nobody uses.
+    /// An operator prunes dead holders, or destroys an unused semaphore.
     pub(crate) tidy: f64,
-    /// Somebody writes nonsense under `.lock` or deletes it; after a while it is mended.
+    /// An operator writes an invalid value to `.lock` or deletes it, and fixes it later.
     pub(crate) spoil: f64,
-    /// An agent reads its configuration again, and that has changed. Also whoever was killed
-    /// may come back with another one.
+    /// An agent reloads a changed configuration. A killed agent may also restart with a changed configuration.
     pub(crate) reload: f64,
 }
 
@@ -56,7 +54,7 @@ impl Chaos {
         reload: 0.0,
     };
 
-    /// Whether every process runs, and every answer comes at once.
+    /// Whether every process runs, and every answer arrives without delay.
     pub(crate) fn is_prompt(self) -> bool {
         let people = Self {
             meddle: self.meddle,
@@ -69,7 +67,7 @@ impl Chaos {
         self == Self { reload: self.reload, ..people }
     }
 
-    /// Whether people change what agents hold behind their backs: what those believe says nothing then.
+    /// Whether operators take slots from agents without notice. The slots that agents consider held prove nothing then.
     pub(crate) fn deceives(self) -> bool {
         self.meddle > 0.0 || self.spoil > 0.0
     }
@@ -78,11 +76,11 @@ impl Chaos {
 impl World {
     pub(super) fn go_wrong(&mut self) {
         self.later(self.game.tick(), Coming::Chaos);
-        // Of some, something is to have become by now.
+        // Checks with a deadline cover all agents at every tick.
         self.touched.extend(0..self.agents.len());
         if self.happens(self.chaos.meddle) {
             self.meddle();
-            // Each is looked at by itself: what one does is another one's beginning.
+            // The checks see each fault on its own: the result of one fault is the start of the next.
             self.see();
             self.check();
         }
@@ -111,7 +109,7 @@ impl World {
             if self.happens(self.chaos.twin) {
                 self.twin(place);
             }
-            // Pauses that add up would be longer than what a lease leaves to Consul's end of the session.
+            // Two pauses in a row could exceed the margin between the end of a lease and the end of the session.
             if self.happens(self.chaos.pause) && self.agents[place].paused_until <= self.now {
                 let pause = Duration::from_millis(self.rng.u64(1..999));
                 self.agents[place].paused_until = self.now + pause;
@@ -122,19 +120,19 @@ impl World {
         }
     }
 
-    /// An agent's process is killed, and another one begins in its place.
+    /// Kills an agent's process, and starts another one in its stead.
     pub(super) fn crash(&mut self, place: usize) {
         if self.agents[place].keeper.has_ended() {
             return;
         }
-        // Half of them come back with their state file.
+        // Half of the agents restart with their state file.
         let resume = self.agents[place].state().filter(|_| self.rng.bool());
         let contested = self.agents[place].keeper.is_contested();
         self.agents[place] = self.new_agent(place, resume, contested);
         self.act(place);
     }
 
-    /// Processes of other kinds are killed.
+    /// Kills processes of foreign clients and of the previous version.
     fn kill_others(&mut self) {
         for place in 0..self.foreigners.len() {
             if self.happens(self.chaos.expire) {
@@ -159,7 +157,7 @@ impl World {
         self.later(after, Coming::Expire { session });
     }
 
-    /// The next agent's process gives way to one that resumes this one's session, and this one runs on.
+    /// Replaces the next agent by a process that resumes the session of this agent, while this agent continues to run.
     fn twin(&mut self, place: usize) {
         let Some(resume) = self.agents[place].state() else { return };
         let Configuration { wants, together, .. } = &self.agents[place].configuration;
@@ -171,31 +169,32 @@ impl World {
         let configuration = self.agents[place].configuration.clone();
         self.twins.insert(resume.session.clone());
         for agent in &mut self.agents {
-            // The files are the new one's.
+            // The files belong to the new process.
             agent.has_files &= agent.keeper.session() != Some(&resume.session);
         }
         self.agents[other] = self.agent_of(configuration, Some(resume), contested);
         self.act(other);
     }
 
-    /// What cannot happen leaves the rest of the game as it is.
+    /// Whether a fault happens. A chance of 0 draws no random number, so the rest of the game stays the same.
     pub(super) fn happens(&mut self, chance: f64) -> bool {
         chance > 0.0 && self.rng.f64() < chance
     }
 
-    /// Somebody means to ask somebody to leave, by what it sees.
+    /// An operator plans an eviction by a read; the transaction arrives later.
     fn evict(&mut self) {
         let name = self.rng.choice(SEMAPHORES).expect("some");
         let view = self.consul.view(name);
         let Some(stay) = self.participant(&view) else { return };
         if let Some(plan::Write { ops, .. }) = plan::request_eviction(&view, &stay, "an operator") {
             let after = self.delay();
-            self.later(after, Coming::Tidy { ops });
+            self.later(after, Coming::OperatorWrite { ops });
         }
     }
 
     fn participant(&mut self, view: &View) -> Option<plan::Membership> {
-        // Another waiter becomes the lookout by the same transaction, which is the largest that an eviction can be.
+        // The eviction of the lookout makes another waiter the lookout in the same transaction, which is the largest transaction of
+        // an eviction.
         let lookout = view.record().filter(|record| record.has_lookout).and_then(|record| record.next.last());
         if let Some(lookout) = lookout.filter(|_| view.has_foreign()) {
             return plan::Membership::of(view, lookout);
@@ -207,22 +206,25 @@ impl World {
         plan::Membership::of(view, self.rng.choice(sessions)?)
     }
 
-    /// Takes somebody out without asking.
-    fn take_out(&mut self) {
+    /// Forces an eviction.
+    fn force_eviction(&mut self) {
         let name = self.rng.choice(SEMAPHORES).expect("some");
         let view = self.consul.view(name);
         let Some(stay) = self.participant(&view) else { return };
         if let Some(write) = plan::force_eviction(&view, &stay, "", self.now) {
             let commit = self.consul.commit(&write.ops, self.now);
-            assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+            assert!(
+                matches!(commit, Commit::Done { .. }),
+                "no write comes between the read and the transaction"
+            );
             let left = plan::Membership::of(&self.consul.view(name), &stay.session);
-            assert_eq!(left, None, "seed {}: it is out", self.seed);
+            assert_eq!(left, None, "seed {}: the participant was evicted and is still there", self.seed);
         }
     }
 
     fn meddle(&mut self) {
         if self.rng.u32(..3) == 0 {
-            return self.take_out();
+            return self.force_eviction();
         }
         let name = self.rng.choice(SEMAPHORES).expect("some");
         let mut pairs = self.consul.list(name).pairs;
@@ -238,9 +240,9 @@ impl World {
         }
     }
 
-    /// As after a SIGHUP.
+    /// Reloads an agent's configuration, like a SIGHUP.
     pub(super) fn reload(&mut self, place: usize, configuration: Configuration) {
-        // What was due before, as of one that was paused, is judged by what it was told before.
+        // A timer that was due earlier, for example in a pause, acts by the previous configuration.
         self.agents[place].keeper.tick(self.now);
         self.act(place);
         let agent = &mut self.agents[place];
@@ -252,7 +254,7 @@ impl World {
         agent.configured_at = self.now;
         for name in agent.configuration.wants.clone() {
             if agent.phase(name) == Some(Phase::TimedOut) {
-                agent.asks_again(name, self.now);
+                agent.requests_again(name, self.now);
             }
         }
         for name in agent.configuration.wants.clone() {
@@ -261,25 +263,25 @@ impl World {
         self.act(place);
     }
 
-    /// Somebody takes `.lock` for something else.
+    /// Writes an invalid `.lock`, or deletes it.
     fn spoil(&mut self) {
         let name = SEMAPHORES[self.rng.usize(..if self.game.groups { SEMAPHORES.len() } else { 1 })];
         let key = format!("{name}/.lock");
         let Listing { pairs, .. } = self.consul.list(name);
         let sessions: Vec<_> = pairs.iter().filter_map(|pair| pair.session.clone()).collect();
         let found = pairs.iter().find(|pair| pair.key == key);
-        match nonsense(found, &sessions, &mut self.rng) {
+        match invalid_lock(found, &sessions, &mut self.rng) {
             Some((value, flags)) => {
                 self.consul.store.set(Write { key, value: value.into(), flags }, self.now);
             }
             None => self.consul.store.delete(&key, self.now),
         }
         let after = Duration::from_millis(self.rng.u64(..5000));
-        self.later(after, Coming::Mend { name });
+        self.later(after, Coming::Fix { name });
     }
 
-    /// An operator writes a record in which nobody holds, or deletes what is there.
-    pub(super) fn mend(&mut self, name: &'static str) {
+    /// An operator writes a record without holders, or deletes `.lock`.
+    pub(super) fn fix(&mut self, name: &'static str) {
         let key = format!("{name}/.lock");
         if self.rng.bool() {
             self.consul.store.delete(&key, self.now);
@@ -290,17 +292,20 @@ impl World {
         }
     }
 
-    /// An operator changes the limit, now and then below what is held.
+    /// An operator changes the limit, sometimes to less than the held slots.
     pub(super) fn resize(&mut self, limit: u32) {
         for name in SEMAPHORES {
             if let Ok(Some(write)) = plan::set_limit(&self.consul.view(name), limit, "", self.now) {
                 let commit = self.consul.commit(&write.ops, self.now);
-                assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+                assert!(
+                    matches!(commit, Commit::Done { .. }),
+                    "no write comes between the read and the transaction"
+                );
             }
         }
     }
 
-    /// An operator looks, and means to prune or to destroy by what it saw.
+    /// An operator plans a prune or a destruction by a read; the transaction arrives later.
     fn tidy(&mut self) {
         for name in SEMAPHORES {
             let view = self.consul.view(name);
@@ -312,21 +317,25 @@ impl World {
             };
             if let Ok(Some(plan::Write { ops, .. })) = write {
                 let after = self.delay();
-                self.later(after, Coming::Tidy { ops });
+                self.later(after, Coming::OperatorWrite { ops });
             }
         }
     }
 }
 
-/// A record from which an operator has taken everybody out.
+/// A record from which an operator removed all holders.
 fn emptied(pair: &Pair) -> Write {
     let mut record = Record::decode(&pair.value, pair.flags).expect("a record");
     record.holders.clear();
     Write { key: pair.key.clone(), value: record.encode().into(), flags: pair.flags }
 }
 
-/// What may come to stand under `.lock`; `None`: nothing.
-fn nonsense(found: Option<&Pair>, sessions: &[SessionId], rng: &mut fastrand::Rng) -> Option<(Vec<u8>, u64)> {
+/// An invalid value for `.lock`; `None`: the key is deleted.
+fn invalid_lock(
+    found: Option<&Pair>,
+    sessions: &[SessionId],
+    rng: &mut fastrand::Rng,
+) -> Option<(Vec<u8>, u64)> {
     const TEXTS: [&str; 7] = [
         "",
         "null",

@@ -1,4 +1,4 @@
-//! Blocking reads that wait, by the key that they wait for.
+//! Blocking reads that wait, by key.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ pub(super) struct Waiting {
     pub(super) life: u64,
     pub(super) command: Command,
     pub(super) watch: u64,
-    /// Where no news is told: what is known already.
+    /// The known value, for a game in which no watch reports a change.
     pub(super) known: Option<Reading>,
 }
 
@@ -21,12 +21,12 @@ pub(super) struct Waiting {
 pub(super) struct Waits {
     all: HashMap<u64, Waiting>,
     by_key: HashMap<String, BTreeSet<u64>>,
-    /// Those that any write may end: of folders, and of what does not exist.
+    /// The reads that any write may end: reads of folders and of missing keys.
     loose: BTreeSet<u64>,
 }
 
 impl Waiting {
-    /// The key, and the index above which it is answered.
+    /// The key, and the index above which the read is answered.
     fn after(&self) -> (&str, u64) {
         let Command::Watch { key, after, .. } = &self.command else { unreachable!("only a watch waits") };
         (key, *after)
@@ -42,7 +42,7 @@ impl Waits {
     pub(super) fn begin(&mut self, number: u64, waiting: Waiting, consul: &Consul, watches: Watches) {
         let (key, _) = waiting.after();
         if watches == Watches::Never {
-            // Nothing ends it but the time.
+            // Only its time-out ends the read.
         } else if key.ends_with('/') || consul.store.key(key).found.is_none() {
             self.loose.insert(number);
         } else {
@@ -65,7 +65,7 @@ impl Waits {
         Some(waiting)
     }
 
-    /// Those to which these changes are news, in the order in which they began.
+    /// Removes the reads that these changes end, in the order in which they began.
     pub(super) fn changed(&mut self, changes: &[Change], consul: &Consul) -> Vec<Waiting> {
         let of_keys = changes.iter().filter_map(|change| self.by_key.get(change.key())).flatten();
         let over = |number: &&u64| self.all.get(number).is_some_and(|waiting| waiting.is_over(consul));

@@ -1,4 +1,4 @@
-//! What must be true of a state, and of the step that led to it.
+//! The rules of a state, and of the step that led to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use crate::model::game::Game;
 use crate::rules::{self, Sight};
 use slotkeeper_semaphore::{Listing, Moment, Name, Notice, Phase, SessionId, View};
 
-/// What the rules go by beside the state itself.
+/// The history that the rules need in addition to the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Judge {
-    /// The index at which each holder was let in, by semaphore.
+    /// The index of the grant of each holder, by semaphore.
     granted: BTreeMap<(Name, SessionId), u64>,
-    /// Since when somebody waits for a free slot, or to be gone.
+    /// Since when a waiter could have a free slot, or an agent drains.
     pub(super) owed_since: Option<Moment>,
     /// A rule that a step broke.
     pub(super) broken: Option<String>,
-    /// Nothing but the clock was left, and yet somebody waited.
+    /// Whether an agent waited too long when only timers were left.
     stuck: bool,
     pub(super) step: Step,
 }
 
-/// What the last step did.
+/// The effect of the last step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Step {
-    handed_on: bool,
+    granted_to_waiter: bool,
     pruned: bool,
 }
 
 impl State {
-    /// What stands in Consul has changed.
+    /// Records a change in Consul, and checks its rules.
     pub(super) fn changed(&mut self) {
         let view = |name: &str| {
             let Listing { pairs, index, .. } = self.consul.list(name);
@@ -54,8 +54,8 @@ impl State {
         self.views = views.into_iter().map(Arc::new).collect();
     }
 
-    /// An agent's request has been served: if that let it in although it did not stand in line, it went by what it knew.
-    pub(super) fn judge_newcomer(&mut self, place: usize, before: &[Arc<View>]) {
+    /// Checks a served request that acquired a slot for an agent that never waited: it passed no waiter that it knew of.
+    pub(super) fn check_newcomer(&mut self, place: usize, before: &[Arc<View>]) {
         let keeper = &self.agents[place].keeper;
         let Some(session) = keeper.session() else { return };
         let kept: Vec<_> = before
@@ -85,23 +85,23 @@ impl State {
         });
         for holder in holders {
             granted.entry((Name::clone(&name), holder.clone())).or_insert_with(|| {
-                step.handed_on |= before.contender(holder).is_some();
+                step.granted_to_waiter |= before.contender(holder).is_some();
                 after.lock_index()
             });
         }
     }
 
-    pub(super) fn told(&mut self, notice: &Notice) {
+    pub(super) fn check_token(&mut self, notice: &Notice) {
         let Notice::Acquired { name, session, token, .. } = notice else { return };
-        // One that has been taken out meanwhile will notice. Every grant moves the index, so that a token which is not
-        // below the own grant's is above that of whoever was out by then.
+        // A holder that was removed meanwhile will notice. Every grant moves the index, so a token that is at least the index of
+        // its own grant is above the tokens of all earlier holders.
         let granted = self.judge.granted.get(&(Name::clone(name), session.clone())).copied();
         if let Some(granted) = granted.filter(|granted| token < granted) {
-            self.keep(Err(format!("{session} was let in at {granted}, not {token}")));
+            self.keep(Err(format!("{session} acquired its slot at {granted}, not {token}")));
         }
     }
 
-    /// Whether somebody of ours waits for a slot that is there, or to be gone.
+    /// Records whether a waiter could have a free slot, or an agent drains.
     pub(super) fn note_owed(&mut self) {
         let dying = |agent: &Arc<Agent>| match &agent.life {
             Life::Crashed { session: Some(session), .. } => self.consul.has_session(session),
@@ -112,8 +112,8 @@ impl State {
         self.judge.owed_since = owed.then(|| self.judge.owed_since.unwrap_or(self.now));
     }
 
-    /// Whether somebody could be let in: the first in line, or an acquire group that is the first in all of its lines. Where nobody
-    /// holds anything there is always one.
+    /// Whether a waiter could acquire a slot: the head of the queue, or an acquire group that is the head of all its queues. If no
+    /// slot is held, there is always such a waiter.
     fn is_free(&self) -> bool {
         let live = |view: &View| {
             let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
@@ -131,13 +131,13 @@ impl State {
         let is_first = |session: &SessionId, prefix: &String| {
             firsts.get(prefix.as_str()).is_some_and(|one| one.0 == *session)
         };
-        let nobody_holds = self.views.iter().all(|view| live(view) == 0);
-        firsts.values().any(|(session, together)| {
-            nobody_holds || together.iter().all(|prefix| is_first(session, prefix))
-        })
+        let is_unheld = self.views.iter().all(|view| live(view) == 0);
+        firsts
+            .values()
+            .any(|(session, together)| is_unheld || together.iter().all(|prefix| is_first(session, prefix)))
     }
 
-    /// Nothing but the clock was left.
+    /// Checks the time that passed while only timers were left.
     pub(super) fn waited(&mut self, game: &Game) {
         let calm = self.is_calm(game);
         let owed = self.judge.owed_since.map(|since| self.now.since(since));
@@ -149,17 +149,17 @@ impl State {
         self.judge.stuck = false;
     }
 
-    /// What tells it from other states.
+    /// The hash of the history.
     pub(super) fn judged(&self) -> u64 {
         let owed = self.judge.owed_since.map(|since| self.now.since(since).as_secs());
         digest(&(&self.judge.granted, owed, &self.judge.broken, self.judge.stuck), self.now)
     }
 
-    /// Whether no more slots are believed to be held than there are.
-    pub(in crate::model) fn believes_no_more_than(&self, limit: u32) -> bool {
+    /// Whether agents consider at most `limit` slots of each semaphore held.
+    pub(in crate::model) fn holds_no_more_than(&self, limit: u32) -> bool {
         self.views.iter().all(|view| {
-            let believers = self.agents.iter().filter(|agent| agent.believes(view.prefix()));
-            believers.map(|agent| agent.player.slots).sum::<u32>() <= limit
+            let holders = self.agents.iter().filter(|agent| agent.holds(view.prefix()));
+            holders.map(|agent| agent.player.slots).sum::<u32>() <= limit
         })
     }
 
@@ -167,21 +167,21 @@ impl State {
         self.views.iter().all(|view| view.record().is_none_or(|record| record.taken() <= limit))
     }
 
-    pub(super) fn nobody_is_listed(&self) -> bool {
+    pub(super) fn has_no_holders(&self) -> bool {
         self.lists_no_more_than(0)
     }
 
     pub(in crate::model) fn numbers_are_unique(&self) -> bool {
         self.views.iter().all(|view| {
-            let believers = self.agents.iter().filter(|agent| agent.believes(view.prefix()));
-            let mut believed: Vec<u32> = Vec::new();
-            for agent in believers {
+            let holders = self.agents.iter().filter(|agent| agent.holds(view.prefix()));
+            let mut held: Vec<u32> = Vec::new();
+            for agent in holders {
                 if let Some(Phase::Held { indexes, .. }) = agent.phase(view.prefix()) {
-                    believed.extend(indexes);
+                    held.extend(indexes);
                 }
             }
-            believed.sort_unstable();
-            rules::numbers(&**view).is_ok() && believed.windows(2).all(|pair| pair[0] != pair[1])
+            held.sort_unstable();
+            rules::numbers(&**view).is_ok() && held.windows(2).all(|pair| pair[0] != pair[1])
         })
     }
 
@@ -193,7 +193,7 @@ impl State {
         self.judge.stuck
     }
 
-    /// Whether nothing has gone wrong.
+    /// Whether there was no fault.
     pub(super) fn is_calm(&self, game: &Game) -> bool {
         self.crashes == game.crashes && self.losses == game.losses
     }
@@ -202,16 +202,16 @@ impl State {
         self.actions(game).is_empty()
     }
 
-    /// Whether everybody is gone and nothing is left.
+    /// Whether all agents have left, and no key and no session remains.
     pub(in crate::model) fn is_clean(&self) -> bool {
         self.agents.iter().all(|agent| !agent.is_alive())
-            && self.nobody_is_listed()
+            && self.has_no_holders()
             && self.views.iter().all(|view| view.contenders.is_empty())
             && self.consul.store.sessions().found.is_empty()
     }
 
-    pub(in crate::model) fn handed_on(&self) -> bool {
-        self.judge.step.handed_on
+    pub(in crate::model) fn granted_to_waiter(&self) -> bool {
+        self.judge.step.granted_to_waiter
     }
 
     pub(in crate::model) fn pruned(&self) -> bool {

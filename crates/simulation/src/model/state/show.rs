@@ -1,4 +1,4 @@
-//! States and actions as people read them in a path that breaks a rule.
+//! The text of states and actions in a path that breaks a rule.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Action, Message, State};
 use slotkeeper_semaphore::{Command, Commit, Event, Op, Pair, SessionId};
 
-/// What stands in Consul, and how every agent sees itself.
+/// The content of Consul, and the phases of every agent.
 impl fmt::Debug for State {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sessions = |ids: &[SessionId]| ids.iter().map(short).collect::<Vec<_>>().join(",");
@@ -33,7 +33,7 @@ impl fmt::Debug for State {
 }
 
 impl State {
-    /// What an action does here.
+    /// The effect of an action in this state.
     pub(in crate::model) fn describe(&self, action: &Action) -> String {
         let what = if let Action::Serve(place, about)
         | Action::Answer(place, about)

@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The possible next steps.
 
 use super::{Action, State};
 use crate::model::agent::{Agent, Life};
@@ -35,13 +35,13 @@ impl State {
         if idle && awaited && (self.lulls > 0 || actions.is_empty()) {
             actions.push(Action::Wait);
         }
-        if actions.is_empty() && !self.visited && !self.nobody_is_listed() && !self.is_calm(game) {
+        if actions.is_empty() && !self.visited && !self.has_no_holders() && !self.is_calm(game) {
             actions.push(Action::Visit);
         }
         actions
     }
 
-    /// What can become of an agent, beside what comes of its requests.
+    /// Adds the steps of an agent other than those of its messages.
     fn add_turns(&self, place: usize, agent: &Agent, game: &Game, actions: &mut Vec<Action>) {
         match &agent.life {
             Life::Crashed { session, file } => {
@@ -52,7 +52,7 @@ impl State {
                     actions.push(Action::Return(place));
                 }
             }
-            // Who joins by its first request may be killed or lose the answer then.
+            // An agent that joins by its first request may crash or lose the answer then.
             Life::New if !self.may_begin(place) || !agent.begins_by_a_write() => {}
             Life::Running | Life::Draining if agent.has_ended() => {}
             Life::New | Life::Running | Life::Draining => {
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Those that want the same are told apart by nothing but their names: the first begins first.
+    /// Agents of the same kind differ only in their names, so they begin in order.
     fn may_begin(&self, place: usize) -> bool {
         let agent = &self.agents[place];
         let before = &self.agents[..place];
