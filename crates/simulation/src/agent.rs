@@ -64,12 +64,9 @@ impl Agent {
         life: u64,
         configuration: Configuration,
         (resume, contested): (Option<Resume>, bool),
-        slow_reconcile: bool,
         rng: &mut fastrand::Rng,
         now: Moment,
     ) -> Self {
-        // The keeper has no such switch yet: it always lists at intervals.
-        let _ = slow_reconcile;
         let (semaphores, is_heir) = (configuration.wants.iter(), resume.is_some());
         let start = Start {
             ttl: TTL,

@@ -81,17 +81,10 @@ pub(super) struct Game {
 pub(super) enum Watches {
     /// They are delayed and lost like any other answer. A listing finds what they did not report.
     Usual,
-    /// Every answer arrives, though it may be late, and no agent lists for lack of news.
+    /// Every answer arrives, though it may be late. Agents also list at intervals of half a TTL and more.
     Arrive,
     /// No answer reports a change, so that listings find everything.
     Never,
-}
-
-impl Watches {
-    /// Whether agents list at intervals although no watch reported a change.
-    pub(super) fn slow_reconcile(self) -> bool {
-        self != Self::Arrive
-    }
 }
 
 impl Game {
@@ -271,8 +264,7 @@ impl World {
         let client = self.clients.entry(self.lives).or_default();
         client.may(&configuration);
         client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
-        let slow_reconcile = self.game.watches.slow_reconcile();
-        Agent::new(self.lives, configuration, (resume, contested), slow_reconcile, &mut self.rng, self.now)
+        Agent::new(self.lives, configuration, (resume, contested), &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
