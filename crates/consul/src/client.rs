@@ -333,9 +333,6 @@ impl Client {
             }
             if let Some(in_vain) = in_vain {
                 error.detail = format!("{}; and another login failed: {in_vain}", error.detail);
-                if let TokenError::Login(login) = in_vain {
-                    error.login = Some(login);
-                }
             }
         }
         Err(error)

@@ -41,8 +41,7 @@ pub struct Error {
     /// What came back, or what is wrong, if there is more than the kind: Consul's message, cut to one line of at most 256 characters, or the causes, from the outermost
     /// to the innermost.
     pub detail: String,
-    /// The failed login that left the request without a token, or without a token that Consul accepts. If nothing was sent and the
-    /// login may succeed later, the error has its kind.
+    /// The failed login that left the request without a token. If the login may succeed later, the error has its kind.
     pub login: Option<Box<Error>>,
 }
 
