@@ -22,31 +22,31 @@ pub(super) const MAX_HANDOFF_SLOTS: u32 = 128;
 /// Those whom one transaction lets in, which may have 64 steps in all (Consul up to 1.13).
 pub(super) const MAX_GRANTS: usize = 40;
 
-/// What is known of somebody in line.
+/// What is known of a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WaiterKind<'a> {
-    /// Whoever plans.
+    /// The planning client.
     Own {
         /// Whether it takes its slots only together with others. Then nobody else can let it in.
         together: bool,
         /// Whether it can be let in by whoever knows no more than its name.
         nameable: bool,
     },
-    /// Another of ours.
+    /// Another slotkeeper client.
     Ours {
         /// Its value.
         entry: &'a Entry,
         /// The index of its last change.
         index: u64,
     },
-    /// Another client's. It takes its slots itself.
+    /// A foreign client. It acquires its slots itself.
     Foreign {
         /// It has let slots pass for so long that none is left to it.
         idle: bool,
     },
 }
 
-/// Somebody in line.
+/// A waiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter<'a> {
     pub(super) session: &'a SessionId,
@@ -54,7 +54,7 @@ pub(super) struct Waiter<'a> {
     pub(super) kind: WaiterKind<'a>,
 }
 
-/// Whoever plans, as it stands in line.
+/// The planning client as a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnWaiter<'a> {
     pub(super) session: &'a SessionId,
@@ -70,12 +70,12 @@ pub(super) struct OwnWaiter<'a> {
     pub(super) holds: &'a [String],
 }
 
-/// What filling the free slots comes to.
+/// The result of granting the free slots.
 #[derive(Debug, Default)]
 pub(super) struct Grants<'a> {
-    /// Who is let in, in order.
+    /// The waiters that are granted slots, in order.
     pub(super) granted: Vec<Waiter<'a>>,
-    /// Slots were left for another kind of client, whose turn it is.
+    /// Slots were left to a foreign client, whose turn it is.
     pub(super) left_to_foreign: bool,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Waiter<'a> {
         Self { session: &one.session, slots, kind }
     }
 
-    /// Whether somebody else may let it in.
+    /// Whether another client may grant the waiter its slots.
     pub(super) fn is_grantable(&self) -> bool {
         match self.kind {
             WaiterKind::Own { together, .. } => !together,

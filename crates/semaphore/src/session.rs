@@ -15,15 +15,15 @@ use super::{Moment, SessionId};
 
 #[derive(Clone, Debug)]
 enum State {
-    /// There is none. One is created at the instant.
+    /// No session. The next one is created at `create_at`.
     None { create_at: Moment },
-    /// One has been asked for, at the instant, with a name that ends so.
+    /// A creation was sent. The session's name ends in `mark`.
     Creating { sent: Moment, mark: String },
-    /// There is one, as far as is known.
+    /// The session is live, as far as is known.
     Live(Live),
-    /// It is being given up; `retry_at` where the attempt failed.
+    /// The session is being destroyed. `retry_at` is set if the next attempt is still to be sent.
     Destroying { id: SessionId, retry_at: Option<Moment> },
-    /// It was given up.
+    /// The session is destroyed, and no other one is created.
     Ended,
 }
 
@@ -39,7 +39,7 @@ struct Live {
     under_way: Vec<Moment>,
     /// When the last renewal was answered.
     answered: Option<Moment>,
-    /// An earlier process made it, with the TTL that Consul says, if it has said so.
+    /// An earlier process created the session, with the TTL that Consul says, if it has said so.
     resumed: Option<Duration>,
 }
 
@@ -72,11 +72,11 @@ impl Due {
 pub(super) enum Change {
     /// Nothing.
     None,
-    /// The session was proved alive just now.
+    /// The session was live just now.
     Proved,
-    /// Whether it lives could not be learnt.
+    /// Whether the session is live is unknown.
     Unproved,
-    /// It has ended.
+    /// The session has ended.
     Gone,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Session {
     marks: Marks,
     state: State,
     unanswered: Unanswered,
-    /// It is given up for good: no other one is created.
+    /// No other session is created.
     ending: bool,
     backoff: Backoff,
     failing: Option<Failure>,
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// The lease, valid or run out.
+    /// The lease, valid or expired.
     pub(super) fn lease(&self) -> Option<Lease> {
         match &self.state {
             State::Live(live) => live.lease,
@@ -219,7 +219,7 @@ impl Session {
         }
     }
 
-    /// Whether an earlier process made it.
+    /// Whether an earlier process created the session.
     pub(super) fn is_resumed(&self) -> bool {
         self.lasts().is_some()
     }
@@ -243,7 +243,7 @@ impl Session {
         live.under_way.clone()
     }
 
-    /// What fails at present, if anything does.
+    /// The current failure, if there is one.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.failing.as_ref()
     }
@@ -258,7 +258,7 @@ impl Session {
         self.unanswered.take_over(&mut other.unanswered, now);
     }
 
-    /// Whether there is none and none has been asked for.
+    /// Whether no session exists and no creation is in flight.
     pub(super) fn is_none(&self) -> bool {
         matches!(self.state, State::None { .. })
     }
@@ -331,7 +331,7 @@ impl Session {
         }
     }
 
-    /// Gives the session up: nothing of ours hangs on it any more.
+    /// Destroys the session: no slot depends on it any more.
     pub(super) fn end(&mut self, now: Moment) {
         match &self.state {
             State::Live(live) => {

@@ -11,7 +11,7 @@ use crate::record::Record;
 use crate::view::View;
 use crate::{Moment, Op, SessionId};
 
-/// How somebody takes part, as an operator was told of it.
+/// A session's membership, as an operator was shown it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// The participant's session.

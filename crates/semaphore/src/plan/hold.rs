@@ -14,7 +14,7 @@ pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Momen
     plan.recheck(watch::settles_at(input, role, now));
     let sets_limit = input.sets_limit(&record);
     if view.is_filtered() {
-        // Nothing is written by what a token may not see all of.
+        // Write nothing if keys are hidden from the token.
         return plan;
     }
     if !view.is_complete() {

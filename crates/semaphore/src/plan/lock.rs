@@ -10,7 +10,7 @@ use crate::record::LOCK_FLAGS;
 use crate::view::View;
 use crate::{Moment, Op, SessionId};
 
-/// Plans to have the lock: to take it, to wait for it, or to keep it.
+/// Plans to acquire the lock, to wait for it, or to hold it.
 pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     let single = view.single();
     let watch = || single.map(|_| watch::lock(view)).into_iter().collect();
@@ -38,7 +38,7 @@ pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     Plan { write: Some(Write::of(vec![guard, op])), ..waiting(true) }
 }
 
-/// Plans to be gone.
+/// Plans to release the lock.
 pub(super) fn leave(view: &View, input: PlanInput<'_>) -> Plan {
     let stays = matches!(input.settings.primitive, Primitive::Lock { stays: true, .. });
     Plan { write: release(view, input.session, stays), ..Plan::new(PlanOutcome::NotHolding { room: false }) }
@@ -63,7 +63,7 @@ pub(super) fn release(view: &View, session: &SessionId, stays: bool) -> Option<W
 }
 
 impl PlanInput<'_> {
-    /// What people find in the key: who has the lock.
+    /// The value of the key, which names the holder for people.
     fn value(&self) -> Vec<u8> {
         self.entry(WaiterState::Held, vec![0]).encode()
     }

@@ -11,7 +11,7 @@ use crate::view::Leftover;
 use crate::view::{LockKeyState, View};
 use crate::{Moment, Op, SessionId};
 
-/// Somebody in line, as an operator sees it.
+/// A waiter, as an operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
     /// Its session.
@@ -21,7 +21,7 @@ pub struct Queued {
     pub is_served: bool,
 }
 
-/// The line, in order.
+/// The queue, in order.
 pub fn queue(view: &View) -> Vec<Queued> {
     let is_served = |one: &Waiter<'_>| view.record().is_none_or(|record| one.is_served_by(record));
     let line = queue::in_order(view, None);
@@ -202,7 +202,7 @@ fn refuse_in_use(
     Ok(())
 }
 
-/// Participants who are named where there are more.
+/// Participants that an error message names at most.
 const MAX_HANDOFFS: usize = 5;
 
 /// Who it is, as well as that is known, with nothing in it that a terminal would obey.

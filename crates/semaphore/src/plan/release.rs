@@ -8,8 +8,8 @@ use crate::settings::Settings;
 use crate::view::View;
 use crate::{Moment, Op, SessionId};
 
-/// Plans to be gone: out of `.lock`, and the contender deleted, and the slots given on, in one transaction. No write
-/// and no need: one is gone.
+/// Plans to leave. One transaction takes the session out of `.lock`, deletes its contender key and hands its slots off. A plan
+/// without a write and without a refresh means that the client has left.
 pub fn leave(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     if input.settings.is_lock() {
         return lock::leave(view, input);

@@ -25,7 +25,7 @@ pub(super) fn lock(view: &View) -> Watch {
     Watch { key: view.lock_key(), after: view.lock_index() }
 }
 
-/// The own contender of anybody.
+/// Watches the session's own contender key.
 pub fn own(view: &View, session: &SessionId) -> Option<Watch> {
     contender(view, session)
 }
