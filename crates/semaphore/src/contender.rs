@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::printable;
 
-/// The version that this code writes. A reader takes any version up to its own, and what is newer as foreign.
+/// The version of the format. A reader accepts any version up to its own, and takes a newer one for a foreign client.
 const VERSION: u32 = 1;
 
-/// Bytes of an entry that anybody else has to write again when it is granted its slots. What is larger is no client of ours,
-/// and would make that transaction too large.
+/// The maximum size of a waiter's value in bytes. The client that grants the slots writes the value again, so that a larger one would make
+/// its transaction too large. A larger value is taken for a foreign client's.
 const MAX_WAITING: usize = 32 * 1024;
 
 /// The state of a participant.
@@ -42,7 +42,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// As it is told to people, to hooks and to whoever asks: anybody may have written it.
+    /// The identity for logs, hooks and the status: each name is cut and printable. Any client may have written it.
     #[must_use]
     pub fn shown(&self) -> Self {
         // The longest names that Kubernetes and DNS have.
@@ -52,7 +52,7 @@ impl Identity {
         Self { pod, namespace: label(&self.namespace), node, host, pid: self.pid }
     }
 
-    /// In a few words, harmless wherever they are shown: `batch-7 on n1`, `vm pid 763`; `None` where it has no name.
+    /// A short printable text, such as `batch-7 on n1` or `vm pid 763`; `None` if the identity has no name.
     pub fn in_words(&self) -> Option<String> {
         let text = |text: &String| printable(text, 100);
         let name = match (&self.pod, &self.host, self.pid) {
@@ -68,7 +68,7 @@ impl Identity {
     }
 }
 
-/// The decoded value of a slotkeeper contender entry.
+/// The decoded value of a slotkeeper client's contender key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Marks the value as slotkeeper's, with its version.
@@ -83,11 +83,10 @@ pub struct Entry {
     /// A higher priority is served first.
     #[serde(default)]
     pub priority: i32,
-    /// The prefixes whose slots its owner takes together or not at all, where that is so. Nobody else can grant one
-    /// alone.
+    /// The prefixes of its owner's acquire group; empty if it is in none. No other client can grant slots to a member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<String>,
-    /// Since when it stands so, RFC 3339; for people.
+    /// The time of the last change of the state, RFC 3339; for people.
     #[serde(default)]
     pub since: String,
     /// The identity of its owner.
@@ -96,23 +95,22 @@ pub struct Entry {
     /// Text from the configuration, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Whether its owner waits, and watches over the semaphore for all who wait: it was told so by whoever named it last in
-    /// `.lock`. `None` where a slotkeeper wrote it that knows of no such watch: it waits as those did, or has let its owner
-    /// in as those did.
+    /// Whether its owner is the lookout, which watches over the semaphore for all waiters. The client that wrote the handoff list sets this.
+    /// `None` if a version of slotkeeper without lookouts wrote the value, as a waiter or by a grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookout: Option<bool>,
-    /// How many have come to stand ahead of its owner, where it was the first of ours and clients of another kind take part: it takes
-    /// a slot only as long as this stands as it knows it.
+    /// The number of clients that have joined ahead of its owner, if it was the first slotkeeper client beside foreign clients. The owner
+    /// acquires a slot only while the number is as it knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<u32>,
-    /// How many were let in by the same write, where its owner was not the only one: they may well leave at one instant.
+    /// The number of waiters that one write granted slots, if there were several: they are likely to leave at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<u32>,
-    /// The operator who wants its owner out, where one does: it stops its workload and then leaves.
+    /// The operator that evicts its owner. The owner stops its workload and then leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_by: Option<String>,
-    /// The process that has resumed the session, by a random number of its own. Without one nothing is known: who made
-    /// the session writes none, and a handoff by name drops it.
+    /// The nonce of the process that has resumed the session. A missing nonce says nothing: the process that created the session writes
+    /// none, and a handoff by name drops it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
 }
@@ -146,7 +144,7 @@ impl Entry {
         Self { state: WaiterState::Held, indexes, since, lookout, passed: None, ..self }
     }
 
-    /// Whether the two say the same of their owner, be it since different times, and whatever others have told it.
+    /// Whether the two are equal, apart from the time and from what other clients write.
     pub fn agrees(&self, other: &Self) -> bool {
         let Self { lookout, passed, .. } = *self;
         *self == Self { since: self.since.clone(), lookout, passed, ..other.clone() }

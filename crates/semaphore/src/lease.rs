@@ -1,12 +1,12 @@
-//! For how long a session is certain to live.
+//! The lease: how long a session is certain to live.
 
 use std::time::Duration;
 
 use super::Moment;
 
-/// Renewals in a TTL of one that only waits: two may fail, and it keeps its place.
+/// Renewals of a waiter in a TTL. Two may fail, and the waiter keeps its position.
 const RENEWALS_OF_A_WAITER: u32 = 3;
-/// Renewals in a TTL of a holder: what a lease is older than at the beginning of an outage, it does not outlast.
+/// Renewals of a holder in a TTL. The younger the lease is when an outage begins, the longer the outage that it survives.
 const RENEWALS_OF_A_HOLDER: u32 = 6;
 /// A holder renews no more often than this, so that it stays below 0.15 renewals a second, unless the TTL is so short that
 /// a waiter does. In Consul's request limits a renewal counts as a write, although nothing is written.
@@ -56,7 +56,7 @@ impl Terms {
         (self.ttl / RENEWALS_OF_A_HOLDER).max(SELDOM).min(self.renew_every_while_waiting())
     }
 
-    /// The same of one that holds nothing.
+    /// The same for a client that holds nothing.
     pub fn renew_every_while_waiting(self) -> Duration {
         self.ttl / RENEWALS_OF_A_WAITER
     }
@@ -66,9 +66,8 @@ impl Terms {
         (self.ttl / 30).min(RETRY)
     }
 
-    /// The longest outage of Consul that a holder's lease survives, whenever it begins: as it begins the last renewal is as old
-    /// as it gets, and as it ends the next attempt has just failed. Whatever has to be over before the lease is takes
-    /// `besides`.
+    /// The longest outage of Consul that a holder's lease survives at any instant: the last renewal is as old as possible when the outage
+    /// begins, and an attempt has just failed when it ends. `besides` is the time for what must be done before the lease expires.
     pub fn tolerates(self, besides: Duration) -> Duration {
         let lease = self.ttl.saturating_sub(self.margin());
         lease.saturating_sub(self.renew_every() + self.retry_every() + ANSWER + besides)
@@ -84,7 +83,7 @@ impl Terms {
 /// In an estimate, the time that a renewal takes.
 const ANSWER: Duration = Duration::from_millis(300);
 
-/// The belief that the session lives, earned by one answered renewal (or the creation).
+/// The time for which the session is certain to live, earned by an answered renewal or by its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     sent: Moment,
@@ -97,28 +96,28 @@ impl Lease {
         Self { sent, terms }
     }
 
-    /// The TTL that it goes by: of a session that was taken up again, not the one that is configured now.
+    /// The TTL of the session. A resumed session keeps its TTL, whatever is configured now.
     pub fn ttl(self) -> Duration {
         self.terms.ttl
     }
 
-    /// The instant from which nothing may be believed any more.
+    /// The instant at which the lease expires.
     pub fn ends(self) -> Moment {
         self.sent + self.terms.ttl.saturating_sub(self.terms.margin())
     }
 
-    /// Until when it is as young as a holder's is. One that is older, since a waiter renews less often, survives a shorter
+    /// The instant until which the lease is as young as a holder's. An older one, of a waiter that renews less often, survives a shorter
     /// outage.
     pub fn fresh_until(self) -> Moment {
         self.sent + self.terms.renew_every()
     }
 
-    /// Whether it should have been renewed by now, also by one that waits.
+    /// Whether a renewal is overdue, also for a waiter.
     pub fn is_overdue(self, now: Moment) -> bool {
         self.sent + self.terms.renew_every_while_waiting() + self.terms.renew_timeout() < now
     }
 
-    /// Whether it still counts.
+    /// Whether the lease has not expired.
     pub fn is_valid(self, now: Moment) -> bool {
         now < self.ends()
     }

@@ -11,15 +11,15 @@ use super::record::{Form, Record};
 use super::size::can_be_granted;
 use super::view::{Contender, View};
 
-/// Waiters that `.lock` names as next. Each costs 39 bytes in every answer that carries `.lock`; that many handoffs
-/// later, whoever releases has to list.
+/// The maximum number of waiters in the handoff list. Each costs 39 bytes in every answer with `.lock`. After so many handoffs, the next
+/// client that releases has to list.
 pub(super) const MAX_HANDOFFS: usize = 32;
 
-/// Slots that those named may want together: the value of `.lock` is bounded, and a request for many slots names its
-/// session as often. Whoever wants more than that pulls them itself, as the head of the line.
+/// The maximum number of slots in the handoff list. The value of `.lock` is bounded, and a waiter for several slots is named once for
+/// each. A waiter that wants more slots acquires them itself when it is at the head of the queue.
 pub(super) const MAX_HANDOFF_SLOTS: u32 = 128;
 
-/// Those whom one transaction lets in, which may have 64 steps in all (Consul up to 1.13).
+/// The maximum number of waiters that one transaction grants slots: it may have 64 steps in all (Consul up to 1.13).
 pub(super) const MAX_GRANTS: usize = 40;
 
 /// What is known of a waiter.
@@ -27,21 +27,21 @@ pub(super) const MAX_GRANTS: usize = 40;
 pub(super) enum WaiterKind<'a> {
     /// The planning client.
     Own {
-        /// Whether it takes its slots only together with others. Then nobody else can let it in.
+        /// Whether it is a member of an acquire group. Then no other client can grant it slots.
         together: bool,
-        /// Whether it can be let in by whoever knows no more than its name.
+        /// Whether a client that knows only its name can grant it slots.
         nameable: bool,
     },
     /// Another slotkeeper client.
     Ours {
-        /// Its value.
+        /// The value of its contender key.
         entry: &'a Entry,
-        /// The index of its last change.
+        /// The index of the key's last change.
         index: u64,
     },
     /// A foreign client. It acquires its slots itself.
     Foreign {
-        /// It has let slots pass for so long that none is left to it.
+        /// It did not take the slots that were left to it, so that it is left none any more.
         idle: bool,
     },
 }
@@ -60,13 +60,13 @@ pub(super) struct OwnWaiter<'a> {
     pub(super) session: &'a SessionId,
     pub(super) slots: u32,
     pub(super) priority: i32,
-    /// Whether it takes its slots only together with others.
+    /// Whether it is a member of an acquire group.
     pub(super) together: bool,
-    /// Whether its entry bears a nonce, which must not be lost.
+    /// Whether its contender key has a nonce, which must not be lost.
     pub(super) nonce: bool,
-    /// Whether it goes to the end of the line, wherever it stands.
+    /// Whether it moves to the end of the queue.
     pub(super) anew: bool,
-    /// The other prefixes under which it holds.
+    /// The other prefixes at which it holds slots.
     pub(super) holds: &'a [String],
 }
 
@@ -79,11 +79,10 @@ pub(super) struct Grants<'a> {
     pub(super) left_to_foreign: bool,
 }
 
-/// Everybody in line, in order: as `view` knows it, and with `own` where it stands or, if it is not in line yet,
-/// would stand.
+/// All waiters that `view` knows, in order, with the planning client at the position that it has or, before it has joined, would have.
 ///
-/// One ahead that wants slots together, among them some that `own` holds, cannot have them before `own` is done: it is
-/// passed over, or the two would wait for each other.
+/// A waiter ahead whose acquire group needs slots that `own` holds is passed over. It cannot acquire them before `own` has left, so that
+/// the two would wait for each other.
 pub(super) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Waiter<'a>> {
     let waits_for_us = |one: &Contender| {
         let wanted = one.entry.as_ref().map(|entry| entry.together.as_slice()).unwrap_or_default();
@@ -92,7 +91,7 @@ pub(super) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Wa
     let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one));
     let mut line: Vec<_> = waiters.map(|one| (key(view, one), Waiter::of(view, one))).collect();
     if let Some(own) = own {
-        // One that was let in before and has been taken out goes to the end.
+        // A former holder that was removed from `.lock` goes to the end.
         let stands = view.contender(own.session).filter(|one| !one.says_held() && !own.anew);
         let arrival = stands.map_or(u64::MAX, |one| view.arrival(one));
         line.retain(|(_, one)| one.session != own.session);
@@ -129,8 +128,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Whether it may be let in by whoever knows no more of it than its name. Of one with a nonce that would be lost; and one with
-    /// a priority below the usual one is passed by whoever comes, without a word in `.lock`.
+    /// Whether a client that knows only its name may grant it slots. Such a grant would delete a nonce. A waiter with a priority below 0 is
+    /// overtaken by each newcomer, of which `.lock` says nothing.
     pub(super) fn is_nameable(&self) -> bool {
         match self.kind {
             WaiterKind::Own { nameable, .. } => nameable,
@@ -141,9 +140,9 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Whether it waits for a slot, and not for a higher limit or another form.
+    /// Whether a free slot serves it. Otherwise it waits for a higher limit or another format.
     pub(super) fn is_served_by(&self, record: &Record) -> bool {
-        // What `.lock` and the contenders say may be any number.
+        // The numbers in `.lock` and in contender keys are untrusted input.
         let fits = || can_be_granted(record.form(), self.slots);
         self.slots <= record.limit && (self.slots == 1 || record.form() == Form::List && fits())
     }
@@ -152,8 +151,7 @@ impl<'a> Waiter<'a> {
         matches!(self.kind, WaiterKind::Foreign { .. })
     }
 
-    /// Whether it is one of ours that watches over all who wait where it is told to: one that takes its slots together with others
-    /// looks after itself alone.
+    /// Whether it can be the lookout: a slotkeeper client that is in no acquire group.
     pub(super) fn can_watch(&self) -> bool {
         match self.kind {
             WaiterKind::Own { together, .. } => !together,
@@ -162,14 +160,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Whether it has let slots pass for so long that it is passed over.
+    /// Whether it is a foreign client that is passed over, because it did not take the slots that were left to it.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.kind, WaiterKind::Foreign { idle: true })
     }
 }
 
-/// Gives the free slots of `record` to the first in `line`, `most` at most. While it is `foreign_turn`, other clients that
-/// stand ahead find a slot left for each.
+/// Grants the free slots of `record` to the first waiters, at most `most` of them. While `foreign_turn` lasts, one slot is left for each
+/// foreign client ahead.
 pub(super) fn grants<'a>(
     record: &Record,
     line: &[Waiter<'a>],
@@ -200,8 +198,8 @@ pub(super) fn grants<'a>(
     filled
 }
 
-/// The sessions to be named in `.lock`: those who can be let in by anybody, and where others stand between them. Nobody is
-/// named while a client of another kind is in the line: it may take no field of ours in its record. `most` are looked at.
+/// The handoff list for `.lock`: the waiters that any client can grant slots, with [`Record::OTHERS`] for the waiters between them that it
+/// cannot. `most` waiters are considered. The list is not written while a foreign client waits, which may reject the field.
 pub(super) fn handoff_list(record: &Record, line: &[Waiter<'_>], most: usize) -> Vec<SessionId> {
     let is_served = |one: &&Waiter<'_>| record.slots_of(one.session) == 0 && one.is_served_by(record);
     let in_line = line.iter().filter(is_served);
@@ -217,18 +215,18 @@ pub(super) fn handoff_list(record: &Record, line: &[Waiter<'_>], most: usize) ->
             next.push(others.clone());
         }
     }
-    // With nobody behind them that can be let in they say nothing.
+    // At the end of the list, [`Record::OTHERS`] says nothing.
     next.pop_if(|last| *last == others);
     next
 }
 
-/// The first in line that a handoff list begins with, where there is one.
+/// The waiter at the beginning of a handoff list.
 pub(super) fn first_served<'a>(record: &Record, line: &[Waiter<'a>]) -> Option<Waiter<'a>> {
     let is_served = |one: &&Waiter<'_>| record.slots_of(one.session) == 0 && one.is_served_by(record);
     line.iter().find(is_served).copied()
 }
 
-/// Those whom `.lock` names as next, with the slots that each wants.
+/// The waiters of the handoff list, with the number of slots that each wants.
 pub(super) fn handoffs(record: &Record) -> Vec<(&SessionId, u32)> {
     let mut named: Vec<(&SessionId, u32)> = Vec::new();
     for session in &record.next {
@@ -240,17 +238,17 @@ pub(super) fn handoffs(record: &Record) -> Vec<(&SessionId, u32)> {
     named
 }
 
-/// As many of the lowest numbers that none of ours has who is known, where only clients of another kind have come into `record` since they
-/// were listed: those have none.
+/// The lowest slot indexes that no known slotkeeper client has, `wanted` in all. This is exact if only foreign clients have become
+/// holders since the listing, as those have no slot index.
 pub(super) fn known_free_slots(view: &View, record: &Record, wanted: u32) -> Vec<u32> {
     let entries = record.holders.iter().filter_map(|holder| view.contender(holder)?.entry.as_ref());
     let used: BTreeSet<u32> = entries.flat_map(|entry| entry.indexes.iter().copied()).collect();
     (0..record.limit).filter(|number| !used.contains(number)).take(wanted as usize).collect()
 }
 
-/// The numbers of free slots: first those of `freed` that the limit still has, then the lowest that no holder of ours
-/// in `record` has, `wanted` in all. A view that is not complete does not know them all, and then it is only those
-/// freed. Of the latter, too, somebody may have one: who lost its contender to an operator had given it up.
+/// The indexes of free slots, `wanted` in all: first those of `freed` that are below the limit, then the lowest that no slotkeeper holder
+/// has. An incomplete view does not know all indexes in use, so that it offers the freed ones alone. A holder whose contender key an
+/// operator has deleted may still use one of them: it has lost its slot.
 pub(super) fn free_slots(view: &View, record: &Record, freed: &[u32], wanted: u32) -> Vec<u32> {
     let holders: BTreeSet<_> = record.holders.iter().collect();
     let entries = holders.iter().filter_map(|holder| view.contender(holder)?.entry.as_ref());

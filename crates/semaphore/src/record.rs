@@ -19,27 +19,27 @@ pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
 /// Flags that Consul's Go API puts on a single-key lock (`api/lock.go`), which `consul lock -n 1 P` takes at `P/.lock`.
 pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
 
-/// Bytes of a record: what Consul takes as a value, unless it is told otherwise. Decoded, each may cost a hundred.
+/// The maximum size of a record in bytes: Consul's default limit of a value. Decoded, a byte may take a hundred.
 const MAX_RECORD_BYTES: usize = 512 * 1024;
 
 /// The field of the hint.
 const NEXT: &str = "Next";
 
-/// Marks at the end of the value: it is ours, and somebody watches over all; it is ours, and nobody does; nothing.
+/// Marks at the end of the value: only slotkeeper clients take part, with a lookout; the same, without a lookout; no meaning.
 const ATTENDED: &[u8] = b" ";
 const QUIET: &[u8] = b"\t";
 const TOUCHED: &[u8] = b"\n";
 
-/// The field by which slotkeepers of before said what foreign contenders were offered. It is taken out: those may take no field but
-/// their own.
+/// The field in which earlier versions of slotkeeper stored the offers to foreign clients. It is removed, since a foreign client may reject
+/// it.
 const OFFERED: &str = "Offered";
 
 /// How the holders are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `"Holders":["<session>",…]`, flags 0: the guide's. A session with k slots stands k times.
+    /// `"Holders":["<session>",…]`, flags 0: the guide's format. A session with k slots is listed k times.
     List,
-    /// `"Holders":{"<session>":true,…}`, flags [`SEMAPHORE_FLAGS`]: the Go API's. One slot a session.
+    /// `"Holders":{"<session>":true,…}`, flags [`SEMAPHORE_FLAGS`]: the Go API's format. One slot a session.
     Map,
 }
 
@@ -53,7 +53,7 @@ impl Form {
     }
 }
 
-/// Why what lies under `.lock` is not touched. Each says what was found.
+/// Why a value of `.lock` is no semaphore and is not changed. The texts say what was found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotASemaphore {
     /// The flags of a single-key lock.
@@ -114,20 +114,20 @@ pub enum NotASemaphore {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Slots that may be held at once.
+    /// The number of slots.
     pub limit: u32,
-    /// Who holds, in the record's order. In form `list` a session stands here once for each slot it takes.
+    /// The holders' sessions, in the record's order. In the format `list` a session is listed once for each slot.
     pub holders: Vec<SessionId>,
-    /// Who is to be let in next, in order and once for each slot wanted: a hint for whoever leaves, which saves it a
-    /// read. [`Self::OTHERS`] stands for clients that let themselves in. Clients that do not know the hint drop it, and
-    /// nothing but speed depends on it.
+    /// The handoff list: the first waiters in order, each once for each slot that it wants. It is a hint that saves a leaving client a read.
+    /// [`Self::OTHERS`] represents waiters that acquire their slots themselves. Clients that do not know the hint drop it. Only speed depends
+    /// on it.
     pub next: Vec<SessionId>,
-    /// Whether one of ours wrote it that knew of no client of another kind. Such marks are written as white space at the end, which
-    /// is no field that others would have to know, and which every other client that writes the record leaves out.
+    /// Whether a slotkeeper client wrote the record that knew of no foreign client. Such marks are white space at the end of the value: a
+    /// foreign client does not have to know a field, and drops the marks when it writes the record.
     pub ours: bool,
-    /// Whether somebody in line watches over all who wait, so that whoever comes can rely on it: a mark as well.
+    /// Whether a waiter is the lookout, on which newcomers can rely. This is a mark too.
     pub has_lookout: bool,
-    /// Whether a line break stands at its end, which says nothing.
+    /// Whether the value ends with a line break, which has no meaning.
     touched: bool,
     form: Form,
     flags: u64,
@@ -221,7 +221,7 @@ impl fmt::Display for Object {
 }
 
 impl Record {
-    /// Stands among those next for clients whom nobody else can let in: no session has this id.
+    /// In the handoff list: waiters that no other client can grant slots. No session has this id.
     pub const OTHERS: &'static str = "";
 
     /// The first waiter of the handoff list that a write of another client can grant.
@@ -229,13 +229,13 @@ impl Record {
         self.next.iter().find(|session| session.as_str() != Self::OTHERS)
     }
 
-    /// Makes it another value that says the same, so that whoever writes by what it was comes too late: Consul leaves the index
-    /// of a key as it is where the value stays. A field would be one that other clients do not know.
+    /// Changes the value but not its meaning, so that a concurrent check-and-set fails. Consul does not change the index of a key whose value
+    /// stays the same. Another client might not know a field.
     pub fn touch(&mut self) {
         self.touched = !self.touched;
     }
 
-    /// Whether the two records say the same, apart from marks of their writers.
+    /// Whether the two records are equal, apart from marks of their writers.
     pub fn agrees(&self, other: &Self) -> bool {
         *self == Self { ours: self.ours, ..other.clone() }
     }
@@ -262,7 +262,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`NotASemaphore`] for anything that is not surely a semaphore's record: it is left alone.
+    /// [`NotASemaphore`] for anything that is not certainly a semaphore's record. Such a value is not changed.
     pub fn decode(value: &[u8], flags: u64) -> Result<Self, NotASemaphore> {
         if flags == LOCK_FLAGS {
             return Err(NotASemaphore::SingleKeyLock);
@@ -332,7 +332,7 @@ impl Record {
         self.flags
     }
 
-    /// Slots that `session` takes.
+    /// The number of slots that `session` has.
     pub fn slots_of(&self, session: &SessionId) -> u32 {
         count(self.holders.iter().filter(|holder| *holder == session).count())
     }
@@ -343,7 +343,7 @@ impl Record {
     }
 }
 
-/// Whether a field is decoded, and written anew.
+/// Whether the record decodes the field and encodes it again.
 fn is_own(name: &str) -> bool {
     ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || [NEXT, OFFERED].contains(&name)
 }

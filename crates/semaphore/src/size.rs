@@ -1,4 +1,4 @@
-//! The size of a transaction as it is sent. Consul refuses one that is too large as a whole, however often it is retried.
+//! The size of a transaction as it is sent. Consul refuses a transaction that is too large, however often it is retried.
 //!
 //! The size is that of the JSON request, with the values in base64.
 
@@ -9,17 +9,17 @@ use super::{Op, SessionId};
 /// Characters of the longest date that is written.
 const DATE: usize = "2026-01-02T03:04:05.123456789+00:00".len();
 
-/// Bytes that Consul takes of a transaction (`txn_max_req_len`), unless it is told otherwise.
+/// The maximum size of a transaction in bytes: Consul's default of `txn_max_req_len`.
 pub(super) const MAX_TRANSACTION: usize = 512 * 1024;
 
-/// What is written besides the key, the value and the session of a step: names, verb, flags and index.
+/// Bytes of a step besides its key, value and session: names, verb, flags and index.
 const STEP: usize = 160;
 
 /// Characters of a session's id.
 const SESSION: usize = 36;
 
-/// Slots of a semaphore that any configuration may have.
-const MOST: u32 = 10_000;
+/// The maximum limit that a configuration may have.
+const MAX_LIMIT: u32 = 10_000;
 
 /// Bytes of a step, or a few more.
 pub(super) fn of_step(op: &Op) -> usize {
@@ -60,58 +60,58 @@ pub struct Acquisition {
 }
 
 impl Acquisition {
-    /// Of whoever is configured so, whatever machine or pod it runs in. `together`: the prefixes whose slots it acquires with it.
+    /// Of a client with this configuration, with the longest names of pod and host. `together`: the prefixes of its acquire group.
     pub fn configured(form: Form, prefix: &str, body: Option<&str>, together: &[String]) -> Self {
         Self::of(form, prefix, longest_entry(body, together))
     }
 
-    /// Of one that has such an entry once it holds.
+    /// Of a client whose contender key has this value as a holder's.
     pub(super) fn by(form: Form, prefix: &str, mut entry: Entry) -> Self {
         (entry.state, entry.since) = (WaiterState::Waiting, "x".repeat(DATE));
         entry.indexes.clear();
         Self::of(form, prefix, entry.encode().len())
     }
 
-    /// Of one whose entry has so many bytes without numbers.
+    /// Of a client whose contender key has a value of so many bytes, without slot indexes.
     pub(super) fn of(form: Form, prefix: &str, entry: usize) -> Self {
         let contender = of_text(prefix) + 1 + SESSION;
-        // `.lock`, and the contender's key twice: what lay there goes, and the session locks it.
+        // `.lock`, and the contender key twice: a leftover is deleted, and the session locks the key.
         let keys = of_text(prefix) + "/.lock".len() + 2 * contender;
         Self { form, steps: 3 * STEP + keys + SESSION, entry: entry + r#""indexes":[],"#.len() }
     }
 
-    /// Whether Consul takes it for so many slots, with nobody else in `.lock`.
+    /// Whether the transaction fits for so many slots, with no other holder in `.lock`.
     pub fn fits(self, slots: u32) -> bool {
         self.bytes(slots, slots) <= MAX_TRANSACTION
     }
 
-    /// The most slots that one session can have.
+    /// The maximum number of slots of one session.
     pub fn max_slots(self) -> u32 {
-        (1..=MOST).rev().find(|slots| self.fits(*slots)).unwrap_or(1)
+        (1..=MAX_LIMIT).rev().find(|slots| self.fits(*slots)).unwrap_or(1)
     }
 
-    /// The most slots that can all be held, by a session each.
+    /// The maximum limit if each session has one slot.
     pub fn max_limit(self) -> u32 {
-        (1..=MOST).rev().find(|limit| self.bytes(*limit, 1) <= MAX_TRANSACTION).unwrap_or(1)
+        (1..=MAX_LIMIT).rev().find(|limit| self.bytes(*limit, 1) <= MAX_TRANSACTION).unwrap_or(1)
     }
 
-    /// Whether Consul takes all of these as one transaction: each with the holders that `.lock` comes to list, and the slots among
-    /// them that are acquired.
+    /// Whether all of these fit into one transaction: each with the number of holders in its `.lock` afterwards, and the number of acquired
+    /// slots.
     pub fn fit_together(parts: impl IntoIterator<Item = (Self, u32, u32)>) -> bool {
         let bytes: usize = parts.into_iter().map(|(part, holders, slots)| part.bytes(holders, slots)).sum();
         bytes <= MAX_TRANSACTION
     }
 
-    /// Bytes, where the slots come to those in the record. Hints do not count.
+    /// The size if the slots are added to the record. Hints do not count.
     pub(super) fn beside(self, record: &Record, slots: u32) -> usize {
         let own = holder(record.form(), SESSION).saturating_mul(slots as usize);
         let all = record.taken().saturating_add(slots);
-        // They are the first free ones, so that none is higher than all slots that are taken then.
+        // The lowest free indexes are granted, so that none is above the number of slots taken.
         let numbers = of_numbers(all).saturating_sub(of_numbers(record.taken()));
         self.steps + of_value(record.bytes() + own) + of_value(self.entry + numbers)
     }
 
-    /// Bytes, where `.lock` comes to list so many holders and the entry so many slots.
+    /// The size if `.lock` lists so many holders and the contender key so many slots.
     fn bytes(self, holders: u32, slots: u32) -> usize {
         const LIMIT: usize = r#"{"Limit":10000,"Holders":[]}"#.len();
         let record = LIMIT + holder(self.form, SESSION).saturating_mul(holders as usize);
@@ -119,12 +119,12 @@ impl Acquisition {
     }
 }
 
-/// Whether a transaction can give anybody so many slots: what any number that somebody else wrote is measured by.
+/// Whether a transaction can grant so many slots to any client. The check is for numbers that other clients wrote.
 pub(super) fn can_be_granted(form: Form, slots: u32) -> bool {
-    slots <= MOST && Acquisition::of(form, "", 0).fits(slots)
+    slots <= MAX_LIMIT && Acquisition::of(form, "", 0).fits(slots)
 }
 
-/// Bytes of the largest entry with that body. Names are as long as Kubernetes, DNS and the kernel allow.
+/// Bytes of the largest contender value with that body. Names are as long as Kubernetes, DNS and the kernel allow.
 fn longest_entry(body: Option<&str>, together: &[String]) -> usize {
     const NAME: usize = 253;
     const LABEL: usize = 63;
@@ -132,7 +132,7 @@ fn longest_entry(body: Option<&str>, together: &[String]) -> usize {
     let text = |bytes| Some("x".repeat(bytes));
     let [pod, namespace, node, host] = [NAME, LABEL, NAME, HOST].map(text);
     let who = Identity { pod, namespace, node, host, pid: Some(u32::MAX) };
-    let mut entry = Entry::new(WaiterState::Waiting, MOST, i32::MIN, "x".repeat(DATE), who);
+    let mut entry = Entry::new(WaiterState::Waiting, MAX_LIMIT, i32::MIN, "x".repeat(DATE), who);
     entry.body = body.map(str::to_owned);
     entry.together = together.to_vec();
     // A nonce is as long as a session's id.
@@ -140,7 +140,7 @@ fn longest_entry(body: Option<&str>, together: &[String]) -> usize {
     entry.encode().len()
 }
 
-/// Bytes of the numbers from 0 on, so many, with a comma each.
+/// Bytes of the numbers from 0 to `slots`, with a comma each.
 fn of_numbers(slots: u32) -> usize {
     let longer = [10, 100, 1000, 10_000, 100_000].map(|shorter| slots.saturating_sub(shorter) as usize);
     2 * slots as usize + longer.iter().sum::<usize>()

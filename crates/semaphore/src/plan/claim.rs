@@ -10,7 +10,7 @@ use crate::record::Record;
 use crate::view::View;
 use crate::{Op, SessionId};
 
-/// The transaction that writes the nonce, where the session has something there that does not bear it.
+/// The transaction that writes the nonce into a key of the session that does not have it.
 pub fn claim(view: &View, input: PlanInput<'_>) -> Option<Write> {
     let nonce = input.nonce?;
     let stored = view.entry_of(input.session);
@@ -26,7 +26,7 @@ pub fn claim(view: &View, input: PlanInput<'_>) -> Option<Write> {
         let entry = stored.cloned().unwrap_or_else(|| input.entry(WaiterState::Held, vec![0]));
         let (key, value, session) = (view.lock_key(), with_nonce(&entry), input.session.clone());
         let check = Op::CheckIndex { key: key.clone(), index: view.lock_index() };
-        // Written without the lock, its LockIndex would begin anew.
+        // A write without the lock would restart the LockIndex.
         return Some(Write::of(vec![check, Op::Lock { key, value, flags: LOCK_FLAGS, session }]));
     }
     let contender = view.contender(input.session)?;
@@ -42,14 +42,14 @@ pub fn claim(view: &View, input: PlanInput<'_>) -> Option<Write> {
     let own = Op::Cas { key, value: with_nonce(&entry), flags, index };
     let mut ops = Vec::new();
     if entry.state == WaiterState::Held {
-        // Whatever says `held` stands in `.lock`: others go by that.
+        // A contender key may say `held` only while `.lock` lists the session: other clients rely on that.
         ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
     }
     ops.push(own);
     Some(Write::of(ops))
 }
 
-/// What to watch while another process may still take the session for its own.
+/// The watches while the earlier process may still use the session.
 pub fn claimed(view: &View, session: &SessionId) -> Vec<Watch> {
     let own = view
         .contender(session)

@@ -18,11 +18,10 @@ pub struct Membership {
     pub session: SessionId,
     /// What the participant does.
     pub part: MembershipKind,
-    /// Whether it is another client's, which no mark tells anything; of the dead it does not matter.
+    /// Whether it is a foreign client, which does not know the mark. This does not matter for a dead holder.
     pub foreign: bool,
-    /// What tells this stay from an earlier or later one of the session: the index at which its contender was created; of
-    /// a lock, at which its key was made, and how often it had been taken since. `None` where there is no contender of its
-    /// name.
+    /// The identity of this membership among those of the same session: the create index of its contender key; of a lock, the create index
+    /// of its key and the LockIndex. `None` if it has no contender key.
     pub since: Option<(u64, u64)>,
 }
 
@@ -38,7 +37,7 @@ pub enum MembershipKind {
 }
 
 impl Membership {
-    /// How the session takes part, if it does.
+    /// The membership of the session, if it has one.
     pub fn of(view: &View, session: &SessionId) -> Option<Self> {
         let session = session.clone();
         if let Some(single) = view.single().filter(|_| view.is_owner(&session)) {
@@ -49,7 +48,7 @@ impl Membership {
         let part = match (view.record().is_some_and(|record| record.slots_of(&session) > 0), contender) {
             (true, None) if !view.is_alive(&session) && !view.is_filtered() => MembershipKind::Dead,
             (true, _) => MembershipKind::Holds,
-            // One that says that it holds was taken out, and is about to notice.
+            // A contender key that says `held` belongs to a holder that was removed and has not noticed yet.
             (false, Some(one)) if !one.says_held() => MembershipKind::Waits,
             (false, _) => return None,
         };
@@ -57,22 +56,22 @@ impl Membership {
         Some(Self { session, part, foreign, since: contender.map(|one| (one.create_index, 0)) })
     }
 
-    /// Whether the other one has ended, and this began after it. A lock's count begins anew where its key is written without
-    /// the lock: it is the same stay then.
+    /// Whether this membership began after the other one had ended. The LockIndex of a lock restarts if its key is written without the lock,
+    /// which is the same membership.
     pub fn is_after(&self, other: &Self) -> bool {
         let made = |membership: &Self| membership.since.map(|(made, _)| made);
         made(self) != made(other) || self.since > other.since
     }
 }
 
-/// The transaction that asks one of ours to go, in the name of `by`; `None` where it was asked already, or cannot be.
+/// The transaction that asks a slotkeeper client to leave, in the name of `by`; `None` if it was asked before, or cannot be asked.
 pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Option<Write> {
     let mut entry = view.entry_of(&membership.session).filter(|entry| entry.evicted_by.is_none())?.clone();
     entry.evicted_by = Some(by.to_owned());
     if let Some(single) = view.single() {
         let (key, value, index) = (view.lock_key(), entry.encode(), single.index);
         let check = Op::CheckIndex { key: key.clone(), index };
-        // Written without the lock, its LockIndex would begin anew.
+        // A write without the lock would restart the LockIndex.
         let lock = Op::Lock { key, value, flags: LOCK_FLAGS, session: membership.session.clone() };
         return Some(Write::of(vec![check, lock]));
     }
@@ -81,9 +80,9 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
     let flags = view.record().map_or(0, Record::flags);
     let mark = Op::Cas { key, value, flags, index };
     let lock = match (membership.part, view.record()) {
-        // Whatever says `held` stands in `.lock`: others go by that.
+        // A contender key may say `held` only while `.lock` lists the session: other clients rely on that.
         (MembershipKind::Holds, _) => vec![Op::CheckIndex { key: view.lock_key(), index: view.lock_index() }],
-        // Whoever let it in by name would not see the mark, and overwrite it.
+        // A client that grants a slot by name would overwrite the mark unseen.
         (MembershipKind::Waits, Some(record)) if record.next.contains(&membership.session) => {
             let mut draft = Draft::new(view, record.clone(), "", None);
             draft.leave_key_to_caller(&membership.session);
@@ -95,15 +94,15 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
     Some(Write::of(lock.into_iter().chain([mark]).collect()))
 }
 
-/// The transaction that takes somebody out, whoever it is and whatever runs on its slots, and gives these on; `None` where
-/// there is nothing of it. Its contender is deleted: by that it learns of it.
+/// The transaction that removes a participant at once and hands its slots off, whatever runs on them; `None` if it has nothing. The
+/// participant learns of it by its deleted contender key.
 pub fn force_eviction(view: &View, membership: &Membership, wall: &str, now: Moment) -> Option<Write> {
     let session = &membership.session;
     if let Some(single) = view.single() {
         let (key, index) = (view.lock_key(), single.index);
         let check = Op::CheckIndex { key: key.clone(), index };
         let session = session.clone();
-        // What another client has in its key is no matter of ours.
+        // The value of a foreign client's key is not changed.
         let (value, flags) = match &single.entry {
             Some(_) => (Vec::new(), LOCK_FLAGS),
             None => (*single.stored).clone(),

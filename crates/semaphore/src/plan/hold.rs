@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::view::View;
 use crate::{Moment, Op, SessionId};
 
-/// Plans of a holder: to serve the other participants.
+/// Plans of a holder for the other participants.
 pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Moment) -> Plan {
     let role = Role::Holding;
     let mut plan = Plan { watch: watch::holding(view, input, now), role, ..Plan::new(PlanOutcome::Holding) };
@@ -44,9 +44,8 @@ pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Momen
     plan
 }
 
-/// What a holder's contender says for people, and the numbers of its slots, where whoever let it in by its name did not know. Nobody
-/// else writes there but to take the slots away, so that the contender's own index is guard enough; and what is over soon need not
-/// pay for it.
+/// Completes a holder's contender key, after a grant by name: the identity for people, and the slot indexes. Other clients write that key
+/// only to take the slots away, so that its own index is a sufficient guard. A short hold does not pay for this write.
 pub(super) fn sign(view: &View, flags: u64, input: PlanInput<'_>, now: Moment) -> Option<Write> {
     let contender = view.contender(input.session)?;
     let mut entry = input.entry(WaiterState::Held, input.held?.to_vec());
@@ -62,7 +61,7 @@ pub(super) fn sign(view: &View, flags: u64, input: PlanInput<'_>, now: Moment) -
     })
 }
 
-/// Whether a slotkeeper has let it in that knows of nobody who watches over all: that may have been this one.
+/// Whether a version of slotkeeper without lookouts has granted the slots: this session may have been the lookout.
 pub(super) fn is_left_alone(view: &View, session: &SessionId) -> bool {
     view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout.is_none())
 }

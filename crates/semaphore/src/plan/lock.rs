@@ -29,7 +29,7 @@ pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         return Plan { recheck: Some(until), ..waiting(false) };
     }
     let key = view.lock_key();
-    // Another process of the same session may be taking it: Consul would let both.
+    // Another process of the same session may acquire it at the same time, and Consul would accept both.
     let guard = match single {
         Some(single) => Op::CheckIndex { key: key.clone(), index: single.index },
         None => Op::CheckNotExists { key: key.clone() },
@@ -50,10 +50,10 @@ pub(super) fn release(view: &View, session: &SessionId, stays: bool) -> Option<W
         return None;
     }
     let (key, session) = (view.lock_key(), session.clone());
-    // Guarded, so that one that arrives late gives back nothing that was taken since.
+    // Guarded, so that a late write does not release a lock that was acquired since.
     let index = view.lock_index();
     let ops = if stays {
-        // Whoever looks at the key then finds nobody named in it.
+        // The value then names no holder.
         let unlock = Op::Unlock { key: key.clone(), value: Vec::new(), flags: LOCK_FLAGS, session };
         vec![Op::CheckIndex { key, index }, unlock]
     } else {

@@ -1,4 +1,4 @@
-//! Operator planning: transactions of an operator, who takes no part in the semaphore.
+//! Operator planning: transactions of an operator, which is no participant.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::{Moment, Op, SessionId};
 pub struct Queued {
     /// Its session.
     pub session: SessionId,
-    /// Whether it waits for a slot. Else it waits for a higher limit, or for a `.lock` in the form that can say what it wants,
-    /// and is passed over.
+    /// Whether a free slot serves it. Otherwise it is passed over: it waits for a higher limit, or for a `.lock` in a format that can express its
+    /// request.
     pub is_served: bool,
 }
 
@@ -46,7 +46,7 @@ pub fn existing_record(view: &View) -> Result<&Record, String> {
     }
 }
 
-/// Whether an operator may change anything by that view.
+/// Checks that an operator may act on that view.
 ///
 /// # Errors
 ///
@@ -94,9 +94,8 @@ pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Opt
     Ok(draft.write(false))
 }
 
-/// The transaction that takes those holders out of `.lock` who are among `whom` and dead, gives on what that frees, and sweeps
-/// up what ended sessions have left; `None` where there is nothing to do. What is too much for one transaction is done by others
-/// from the view that it leads to.
+/// The transaction that prunes the dead holders among `whom`, hands the freed slots off, and deletes keys that ended sessions have left;
+/// `None` if there is nothing to do. One transaction is bounded: apply it to the view and call this function again.
 ///
 /// # Errors
 ///
@@ -118,18 +117,18 @@ pub fn prune(
     Ok(draft.write(false))
 }
 
-/// The transaction that deletes a semaphore that nobody holds and nobody waits for, or a single-key lock that nobody has, where
-/// its key still has that index, and what ended sessions have left beside it; `None` where it is gone. Of more than one
-/// transaction can sweep up, others follow from the view that it leads to, and the last of them deletes the key.
+/// The transaction that deletes a semaphore without holders and waiters, or a single-key lock without a holder, and keys that ended
+/// sessions have left beside it. The key must still have that index. `None` if it is gone. One transaction is bounded: apply it to the view
+/// and call this function again. The last one deletes the key.
 ///
-/// Nobody who comes at that moment is harmed. Whoever writes the key first makes this one too late; whoever read it before
-/// it went has its check-and-set refused, and makes a new one. One that has only its contender there has no slot to lose.
+/// A client that joins at that moment is not harmed. If it writes the key first, this transaction fails. If it has read the key before, its
+/// check-and-set fails and it creates a new one. A client that has only a contender key has no slot to lose.
 ///
-/// `known` has words for whoever has left none in its key.
+/// `known` gives a name to a session whose key has none.
 ///
 /// # Errors
 ///
-/// Somebody holds or waits, there is something else, it was changed meanwhile, or keys are hidden: what was found, and what to do.
+/// There is a holder, a waiter or something else, the key has changed meanwhile, or keys are hidden: what was found, and what to do.
 pub fn destroy(
     view: &View,
     index: u64,
@@ -163,7 +162,7 @@ pub fn destroy(
     Ok(Some(Write::of(std::iter::once(own).chain(sweep).chain(offered).collect())))
 }
 
-/// Says who holds or waits, where anybody does, or who is listed and dead.
+/// Fails with the names of holders and waiters, and of dead holders.
 fn refuse_in_use(
     view: &View,
     record: &Record,
@@ -171,14 +170,14 @@ fn refuse_in_use(
 ) -> Result<(), String> {
     let holders: BTreeSet<_> = record.holders.iter().collect();
     let (live, dead): (Vec<_>, Vec<_>) = holders.iter().copied().partition(|holder| view.is_alive(holder));
-    // One that was taken out and has not noticed asks again as soon as it does.
+    // A holder that was removed joins the queue again as soon as it notices.
     let waits = |session: &&SessionId| !holders.contains(session);
     let waiting: Vec<_> = view.contenders.iter().map(|one| &one.session).filter(waits).collect();
     let all = |sessions: &[&SessionId]| {
         let mut all: Vec<_> =
-            sessions.iter().take(MAX_HANDOFFS).map(|one| named(one, view.entry_of(one), known)).collect();
-        if sessions.len() > MAX_HANDOFFS {
-            all.push(format!("{} more", sessions.len() - MAX_HANDOFFS));
+            sessions.iter().take(MAX_NAMED).map(|one| named(one, view.entry_of(one), known)).collect();
+        if sessions.len() > MAX_NAMED {
+            all.push(format!("{} more", sessions.len() - MAX_NAMED));
         }
         all.join(", ")
     };
@@ -202,10 +201,10 @@ fn refuse_in_use(
     Ok(())
 }
 
-/// Participants that an error message names at most.
-const MAX_HANDOFFS: usize = 5;
+/// The maximum number of participants that an error message names.
+const MAX_NAMED: usize = 5;
 
-/// Who it is, as well as that is known, with nothing in it that a terminal would obey.
+/// The name of a participant as far as it is known, printable.
 fn named(session: &SessionId, entry: Option<&Entry>, known: &dyn Fn(&SessionId) -> Option<String>) -> String {
     let who = entry.and_then(|entry| entry.who.in_words()).or_else(|| known(session));
     let session = excerpt(session.as_str());

@@ -22,9 +22,9 @@ pub fn leave(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     let Some(stored) = view.record().filter(|record| record.slots_of(input.session) > 0) else {
         return leave_line(view, input, now);
     };
-    // Of one that has lost them already, those that its contender has.
+    // If the slots are lost already, the contender key still has the indexes.
     let own = view.entry_of(input.session).map(|entry| entry.indexes.as_slice()).unwrap_or_default();
-    // Where its contender is gone, others have taken its numbers for free, and only a listing tells which are.
+    // If the contender key is gone, other clients took the indexes for free. Only a listing shows the free ones.
     let known = contender.is_some() || view.is_complete();
     let held = input.held.unwrap_or_default();
     let freed = if held.is_empty() || !known { own } else { held };
@@ -46,8 +46,8 @@ pub fn leave(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     plan
 }
 
-/// Plans to be gone, of one that has no slots: its contender is deleted, and whoever watched over all the others is replaced.
-/// One that has gone and sees that somebody came meanwhile serves him.
+/// Plans of a waiter that leaves: its contender key is deleted, and if it was the lookout, another waiter becomes it. A client that has
+/// left serves a waiter that joined meanwhile.
 fn leave_line(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
     let contender = view.contender(input.session);
@@ -56,8 +56,8 @@ fn leave_line(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         plan.refresh = Some(Refresh::Prefix);
         return plan;
     }
-    // Guarded: somebody may be letting it in at this moment. Consul deletes a key that is gone by any index; then it may have been let
-    // in before.
+    // Guarded, since another client may grant the slot at this moment. Consul accepts any index for a key that is gone, which may have been
+    // a holder's before.
     let deleted = contender.map(|one| {
         let (key, index) = (view.contender_key(input.session), one.modify_index);
         [Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]
@@ -86,8 +86,8 @@ fn leave_line(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     plan
 }
 
-/// Whether one that leaves the line has to list before: it watches over all who wait, or it wants several slots and may have kept
-/// free ones from those behind it. Where clients of another kind take part it may be the first of ours.
+/// Whether a waiter has to list before it leaves: it is the lookout, or it wants several slots and may have kept free ones from the waiters
+/// behind it. Beside foreign clients it may be the first slotkeeper client.
 pub fn must_list_to_leave(view: &View, session: &SessionId, settings: &Settings) -> bool {
     let entry = view.contender(session).and_then(|one| one.entry.as_ref());
     let told = view.is_lookout(session);
@@ -98,7 +98,7 @@ pub fn must_list_to_leave(view: &View, session: &SessionId, settings: &Settings)
         || view.record().is_some_and(|record| record.next.last() == Some(session))
 }
 
-/// The transaction by which one in line watches over all no more, and stays; `None` where it does not.
+/// The transaction by which the lookout hands its task on and stays a waiter; `None` if the session is not the lookout.
 pub fn resign(view: &View, input: PlanInput<'_>) -> Option<Write> {
     let record = view.record().filter(|record| record.has_lookout && view.is_lookout(input.session))?;
     let mut draft = Draft::new(view, record.clone(), input.wall, Some(input));
@@ -107,9 +107,9 @@ pub fn resign(view: &View, input: PlanInput<'_>) -> Option<Write> {
     draft.write(false)
 }
 
-/// The transaction that releases what a session still has, in the name of its process that is no more; `None` where it has
-/// nothing. It takes the session out of `.lock`, deletes its contender and hands its slots off; a lock's key is left where it
-/// `stays`. Nothing is written where the session does not have its key locked any more.
+/// The transaction that releases what a session still has, after its process has ended; `None` if it has nothing. It removes the session
+/// from `.lock`, deletes its contender key and hands its slots off. The key of a lock is deleted unless it `stays`. Nothing is written if the
+/// session no longer has its key locked.
 pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: Moment) -> Option<Write> {
     if view.single().is_some() {
         return lock::release(view, session, stays);
@@ -121,13 +121,13 @@ pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: M
         let freed = contender.entry.as_ref().map(|entry| entry.indexes.as_slice()).unwrap_or_default();
         let mut draft = Draft::new(view, record.clone(), wall, None);
         draft.remove_holder(session);
-        // By the record before the write: the session is a holder there, and in nobody's line.
+        // By the record before the write, in which the session is a holder and not in the queue.
         let line = queue::in_order(view, None);
         draft.grant_free_slots(&line, freed, None, now);
         draft.publish_handoffs(&line);
         draft.write(false)
     });
-    // One that only waits: its contender alone, unless it is being let in at this moment.
+    // A waiter has a contender key alone, unless another client grants it a slot at this moment.
     let index = contender.modify_index;
     let gone = match &taken_out {
         Some(_) => Op::Delete { key },

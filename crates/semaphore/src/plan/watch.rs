@@ -11,12 +11,12 @@ use super::{Moment, PlanInput, Role, SessionId, View, Waiter};
 pub struct Watch {
     /// The full key.
     pub key: String,
-    /// The index of what is known of it. Consul compares it with the index of the key's last change, so that it may
-    /// be any later one too. 0 asks for what is there.
+    /// The index up to which the key is known. Consul compares it with the index of the key's last change, so that any later index is right
+    /// too. 0 is answered at once.
     pub after: u64,
 }
 
-/// When the watches for rare things begin, if they have not.
+/// The time at which the watches for rare events begin, if they have not begun.
 pub(super) fn settles_at(input: PlanInput<'_>, role: Role, now: Moment) -> Option<Moment> {
     Some(input.since(role, now) + WATCH_DELAY).filter(|at| *at > now)
 }
@@ -30,7 +30,7 @@ pub fn own(view: &View, session: &SessionId) -> Option<Watch> {
     contender(view, session)
 }
 
-/// A holder: its own contender, which tells it of a loss and of an operator who wants it out.
+/// The watches of a holder: its own contender key, which shows a loss and an eviction.
 pub(super) fn holding(view: &View, input: PlanInput<'_>, now: Moment) -> Vec<Watch> {
     if settles_at(input, Role::Holding, now).is_some() {
         return Vec::new();
@@ -38,15 +38,15 @@ pub(super) fn holding(view: &View, input: PlanInput<'_>, now: Moment) -> Vec<Wat
     contender(view, input.session).into_iter().collect()
 }
 
-/// One in line where `.lock` names who is next: its own contender. The one that watches over all, the folder as well: the names
-/// in it tell which holders live.
+/// The watches of a waiter behind a handoff list: its own contender key. The lookout also watches the folder, whose names show which
+/// holders live.
 pub(super) fn named(view: &View, role: Role, input: PlanInput<'_>, now: Moment) -> Vec<Watch> {
     let folder = (role == Role::Head && settles_at(input, role, now).is_none()).then(|| folder(view));
     contender(view, input.session).into_iter().chain(folder).collect()
 }
 
-/// One in line where nobody is named, since clients of another kind take part, or since it takes slots together with others:
-/// its own contender, and that of the one of ours ahead. One at the head, `.lock` and the folder.
+/// The watches of a waiter without a handoff list, beside foreign clients or in an acquire group: its own contender key and that of the
+/// slotkeeper client ahead. The head of the queue watches `.lock` and the folder.
 pub(super) fn waiting(
     view: &View,
     ahead: &[Waiter<'_>],
