@@ -9,41 +9,41 @@ use serde_json::Value;
 
 use super::SessionId;
 
-/// A foreign contender is left free slots for so long, all in all. Then it is passed over until its key changes.
+/// The total time for which free slots are left to a foreign client. Then the client is passed over until its key changes.
 pub const MAX_OFFER: Duration = Duration::from_secs(3);
 
-/// How long a slot is left to a foreign contender that was left none before. Those wait for the whole prefix to change and try at once.
+/// The first time for which a slot is left to a foreign client. Most foreign clients watch the whole prefix and try at once.
 pub(super) const FIRST_TURN: Duration = Duration::from_millis(300);
 
-/// Foreign contenders of which is told what they were offered.
+/// The maximum number of stored offers.
 pub(super) const MAX_OFFERS: usize = 16;
 
-/// How long free slots were left to a foreign contender that did not take them.
+/// The time for which free slots were left to a foreign client that did not take them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The index of its key's last change. One whose key has changed is another one.
+    /// The index of its contender key's last change. A changed key makes it another client.
     pub index: u64,
-    /// How long, [`MAX_OFFER`] at most.
+    /// The time, at most [`MAX_OFFER`].
     pub open: Duration,
 }
 
-/// What each was offered.
+/// The offers by session.
 pub type Offers = BTreeMap<SessionId, Offer>;
 
 impl Offer {
-    /// Whether it was left a slot for long enough that others ought to know.
+    /// Whether the offer was long enough to be stored for other clients.
     pub(super) fn is_worth_storing(&self) -> bool {
         self.open >= MAX_OFFER / 10
     }
 }
 
-/// How long one that was left slots for `before` is left the next one: for as long as all before, so that one that looks once a second
-/// finds a turn that is longer than that. Short turns alone might all fall between its looks.
+/// The length of the next turn, after turns of `before` in total: as long as all before. So a client that polls once a second meets a turn
+/// that is longer than a second. Short turns might all fall between its polls.
 pub(super) fn next_turn(before: Duration) -> Duration {
     before.max(FIRST_TURN).min(MAX_OFFER.saturating_sub(before))
 }
 
-/// Decodes the value; what is not as it should be says nothing.
+/// Decodes the value. An invalid value contains no offer.
 pub fn decode(value: &[u8]) -> Offers {
     let offer = |(session, value): (&String, &Value)| {
         let [index, millis] = value.as_array()?.as_slice() else { return None };

@@ -33,26 +33,26 @@ pub use operate::{Queued, check_visible, destroy, existing_record, prune, queue,
 pub use release::{leave, must_list_to_leave, release, resign};
 pub use watch::{Watch, own};
 
-/// Bytes of a key that are shown.
+/// The maximum length of a key in a message, in bytes.
 const KEY: usize = 500;
 
-/// Bytes that are shown of the name of an operator, which is anybody's text.
+/// The maximum length of an operator's name in a message, in bytes. The name is untrusted input.
 const OPERATOR: usize = 100;
 
 /// The input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanInput<'a> {
-    /// The own session.
+    /// The client's session.
     pub session: &'a SessionId,
     /// The settings of the semaphore.
     pub settings: &'a Settings,
-    /// What the contender entry says for people.
+    /// The identity that the contender key shows.
     pub who: &'a Identity,
     /// The wall clock's time, RFC 3339, for people.
     pub wall: &'a str,
     /// Whether the configured limit is still to be written (policy `set`).
     pub set_limit: bool,
-    /// Since when each holder without a live contender has been seen so.
+    /// For each holder without a live contender key, since when it was seen so.
     pub dead_since: &'a BTreeMap<SessionId, Moment>,
     /// Whether the last check-and-set of `.lock` was lost: other clients join at the same time.
     pub lost_cas_race: bool,
@@ -62,19 +62,19 @@ pub struct PlanInput<'a> {
     pub follows_up: bool,
     /// `.lock` and the own contender have just been read.
     pub confirmed: bool,
-    /// Since when there have been free slots, as far as is known.
+    /// Since when slots are free, as far as is known.
     pub free_since: Option<Moment>,
-    /// The role of the last plan, and since when it has had it.
+    /// The role of the last plan, and since when the client has it.
     pub last_role: (Role, Moment),
     /// Until when the lock is in lock-delay, as far as is known.
     pub delayed_until: Option<Moment>,
-    /// The numbers of the slots, as far as they are known, where these are held already.
+    /// The slot indexes, as far as they are known, if the client holds slots.
     pub held: Option<&'a [u32]>,
     /// The acquire group, if the semaphore belongs to one.
     pub together: Option<GroupMember<'a>>,
-    /// The other prefixes under which slots are held.
+    /// The other prefixes at which the agent holds slots.
     pub holds: &'a [String],
-    /// The process's own nonce, where it has resumed the session.
+    /// The nonce of this process, if it has resumed the session.
     pub nonce: Option<&'a str>,
 }
 
@@ -84,12 +84,12 @@ pub struct PlanInput<'a> {
 /// order in every queue in which they meet, and cannot wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMember<'a> {
-    /// The prefixes of all of them.
+    /// The prefixes of all members.
     pub prefixes: &'a [String],
-    /// What is to be done next, by all of them at once.
+    /// The next step of the group.
     pub step: GroupStep,
-    /// Bytes that this one's part of the transaction may have; `None`: with what others have in the `.lock` keys, the
-    /// transaction that acquires the slots would be larger than Consul takes.
+    /// The maximum size of this member's part of the transaction, in bytes. `None` if the holders in the `.lock` keys make the transaction
+    /// larger than Consul accepts.
     pub room: Option<usize>,
 }
 
@@ -171,11 +171,11 @@ pub struct Plan {
     pub recheck: Option<Moment>,
     /// The keys whose change to wait for.
     pub watch: Vec<Watch>,
-    /// Whose lock-delay to know, in case it ends with the lock.
+    /// The session whose lock-delay must be known in case the session ends while it has the lock.
     pub inquire: Option<SessionId>,
 }
 
-/// Plans to have the slot: to acquire it, to wait for it, or to hold it.
+/// Plans to acquire the slot, to wait for it, or to hold it.
 pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     if let Some(by) = view.evicted_by(input.session) {
         return Plan::new(PlanOutcome::Evicted(printable(by, OPERATOR)));
@@ -185,7 +185,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     }
     let stored = match &view.lock {
         LockKeyState::Record { record, .. } => Some(record),
-        // The latter is in no semaphore's view.
+        // The view of a semaphore has no single-key lock.
         LockKeyState::Missing | LockKeyState::Single(_) => None,
         LockKeyState::Conflict { found, owner, .. } => {
             // A client that enqueued before it read `.lock` has left its contender key there.
@@ -221,7 +221,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     let record = stored.cloned().unwrap_or_else(|| Record::new(input.settings.form, input.settings.limit));
     let says_waiting = || view.contender(input.session).is_some_and(|one| one.says_waiting());
     if holding && input.held.is_none() && !view.is_complete() && says_waiting() {
-        // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
+        // The grant also wrote the contender key with the slot indexes. Its watch will report that soon.
         let by = input.since(Role::Entering, now) + MISSING_HOLDER_GRACE;
         let refresh = (by <= now).then_some(Refresh::Prefix);
         let watch = watch::waiting(view, &[], Role::Entering, input, now);
@@ -230,7 +230,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     }
     // A holder stays, whatever the limit is now.
     if let Some(why) = refusal(view, &record, input).filter(|_| !holding || input.is_new()) {
-        // In line it would be let in all the same, or stand in the way.
+        // A waiter in the queue could be granted a slot all the same, or would be in the way.
         let Plan { write, refresh, .. } = leave(view, input, now);
         return Plan { write, refresh, ..Plan::blocked(view, why) };
     }
@@ -244,7 +244,7 @@ impl Plan {
     }
 
     fn blocked(view: &View, why: String) -> Self {
-        // A key that does not exist is not waited for.
+        // A key that does not exist is not watched.
         let watch = (view.lock_index() > 0).then(|| watch::lock(view)).into_iter().collect();
         Self { watch, ..Self::new(PlanOutcome::Blocked(why)) }
     }
@@ -253,7 +253,7 @@ impl Plan {
         self.recheck = [self.recheck, at].into_iter().flatten().min();
     }
 
-    /// A holder whose contender is missing makes a listing necessary, unless it has only just left.
+    /// Requires a listing if the contender key of a holder is missing, unless the holder may have just left.
     fn check_missing_holders(&mut self, view: &View, record: &Record, input: PlanInput<'_>, now: Moment) {
         let missing = record.holders.iter().filter(|holder| view.is_missing(holder));
         let since = missing.map(|holder| input.dead_since.get(holder).copied().unwrap_or(now)).min();
@@ -265,7 +265,7 @@ impl Plan {
 }
 
 impl Write {
-    /// These steps, and nothing else about them.
+    /// A write of these steps alone.
     fn of(ops: Vec<Op>) -> Self {
         Self { ops, pruned: 0, tidy: false, joint: false }
     }
@@ -282,7 +282,7 @@ impl PlanInput<'_> {
         entry
     }
 
-    /// Whether it has nothing yet, and nothing that an earlier process had.
+    /// Whether the client has no slot, neither its own nor one of an earlier process.
     fn is_new(&self) -> bool {
         self.held.is_none() && self.nonce.is_none()
     }
@@ -307,7 +307,7 @@ impl PlanInput<'_> {
         self.set_limit && record.limit != self.settings.limit
     }
 
-    /// Whether its contender stands in line as is wanted now.
+    /// Whether the client's contender key is in the queue as it is wanted now.
     fn is_in_line(&self, view: &View) -> bool {
         let entry = view.contender(self.session).and_then(|one| one.entry.as_ref());
         entry.is_some_and(|stored| stored.agrees(&self.entry(WaiterState::Waiting, Vec::new())))
@@ -336,7 +336,7 @@ fn no_semaphore(view: &View, what: &NotASemaphore) -> String {
     format!("the key {} is not a semaphore: {what}; slotkeeper leaves it unchanged", view.lock_key())
 }
 
-/// What keeps everybody from acting on a listing that leaves out keys; `policy` is what the token's rule has to grant.
+/// The error for a listing that leaves out keys, on which no client may act. The token's rule must grant `policy`.
 pub fn hidden_keys_error(prefix: &str, policy: &str) -> String {
     let below = printable(&format!("{prefix}/"), KEY);
     format!(
@@ -346,13 +346,13 @@ pub fn hidden_keys_error(prefix: &str, policy: &str) -> String {
     )
 }
 
-/// The rule by which a token may read, or write, everything below a prefix.
+/// The ACL rule that allows a token to read, or to write, all keys below a prefix.
 pub fn acl_rule(prefix: &str, policy: &str) -> String {
     let below = printable(&format!("{prefix}/"), KEY);
     format!("`key_prefix \"{below}\" {{ policy = \"{policy}\" }}`")
 }
 
-/// Why the record as it stands keeps us out, if it does.
+/// The reason why the client must not join this record, if there is one.
 fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<String> {
     let (key, settings) = (view.lock_key(), input.settings);
     if record.limit != settings.limit && settings.limit_policy == LimitPolicy::Refuse {
@@ -386,8 +386,8 @@ fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<String>
     ))
 }
 
-/// Bytes of the part that a semaphore has in the transaction by which its slots are acquired together with those of `prefixes`,
-/// as far as its `.lock` is known.
+/// The size in bytes of a semaphore's part in the transaction that acquires the slots of the group `prefixes`, as far as its `.lock` is
+/// known.
 pub(super) fn part_of_all(
     view: Option<&View>,
     settings: &Settings,
@@ -398,14 +398,14 @@ pub(super) fn part_of_all(
     let mut entry = Entry::new(WaiterState::Held, *slots, *priority, String::new(), who.clone());
     entry.body.clone_from(body);
     entry.together = prefixes.to_vec();
-    // As long as any nonce is.
+    // The length of every nonce.
     entry.nonce = Some("0".repeat(16));
     let none = Record::new(settings.form, settings.limit);
     let record = view.and_then(View::record).unwrap_or(&none);
     Acquisition::by(record.form(), &settings.prefix, entry).beside(record, *slots)
 }
 
-/// Why one is not let in although its slots are free: others leave no room for it in `.lock`.
+/// The reason why a waiter is not granted free slots: the holders in `.lock` leave no room for it.
 fn too_large(view: &View, record: &Record) -> String {
     format!(
         "{} lists so many holders ({}) that the transaction that adds this agent's own slots would be larger than Consul \

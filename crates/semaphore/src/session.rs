@@ -31,11 +31,11 @@ enum State {
 struct Live {
     id: SessionId,
     terms: Terms,
-    /// `None`: taken up from an earlier process and not yet renewed, so nothing is known of it.
+    /// `None` for a resumed session that is not renewed yet: nothing is known of it.
     lease: Option<Lease>,
     /// When the next attempt is due.
     due: Due,
-    /// When the attempts that are under way were sent, each at another instant.
+    /// The times at which the attempts under way were sent. No two are equal.
     under_way: Vec<Moment>,
     /// When the last renewal was answered.
     answered: Option<Moment>,
@@ -43,7 +43,7 @@ struct Live {
     resumed: Option<Duration>,
 }
 
-/// When the next attempt is due: of one that holds, and of one that only waits.
+/// When the next attempt of a holder and of a waiter is due.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     holding: Moment,
@@ -55,7 +55,7 @@ impl Due {
         Self { holding: moment, waiting: moment }
     }
 
-    /// After a renewal that was sent then.
+    /// The times that follow a renewal that was sent at `sent`.
     fn after(sent: Moment, terms: Terms, rng: &mut fastrand::Rng) -> Self {
         let holding = sent + jittered(terms.renew_every(), RENEW_JITTER, rng);
         let waiting = sent + jittered(terms.renew_every_while_waiting(), RENEW_JITTER, rng);
@@ -67,7 +67,7 @@ impl Due {
     }
 }
 
-/// What an answer meant for the semaphores.
+/// The meaning of an answer for the semaphores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nothing.
@@ -92,7 +92,7 @@ pub(super) struct Session {
     failing: Option<Failure>,
 }
 
-/// How the names of a process's sessions end, each differently: who it is, and 16 hexadecimal digits.
+/// The unique suffixes of the names of a process's sessions: the identity and 16 hexadecimal digits.
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
     who: String,
@@ -106,7 +106,7 @@ impl Marks {
     }
 
     fn next(&mut self) -> String {
-        // An odd number, so that none comes again.
+        // The increment is odd, so that no number repeats.
         self.digits = self.digits.wrapping_add(0x9e37_79b9_7f4a_7c15);
         format!("{} {:016x}", self.who, self.digits)
     }
@@ -122,12 +122,12 @@ impl Live {
         out.push_back(Command::RenewSession { session: self.id.clone(), sent: now, timeout });
     }
 
-    /// When one that holds tries again after an attempt that failed.
+    /// When a holder sends the next attempt after one that failed.
     fn retry_after(&self, failure: &Failure, now: Moment, rng: &mut fastrand::Rng) -> Moment {
         let every = self.terms.retry_every();
         let soon = now + jittered(every, RETRY_JITTER, rng);
         match failure.kind {
-            // Consul has answered. More requests would not change its mind, and from many holders they keep it overloaded.
+            // Consul has decided. More requests do not change that, and those of many holders would keep it overloaded.
             FailureKind::RateLimited | FailureKind::Denied => {
                 let left = self.lease.map_or(Duration::ZERO, |lease| lease.ends().since(now));
                 now + jittered((left / REFUSED_SHARE).max(every), RETRY_JITTER, rng)
@@ -141,7 +141,7 @@ impl Live {
         }
     }
 
-    /// The attempt that was `sent` then was answered, with the TTL that the session has.
+    /// Takes the answer to the attempt that was sent at `sent`: the session's TTL.
     fn extend(
         &mut self,
         sent: Moment,
@@ -150,7 +150,7 @@ impl Live {
         now: Moment,
         rng: &mut fastrand::Rng,
     ) {
-        // A session taken up again may have another TTL than is configured now; the shorter is safe.
+        // A resumed session may have another TTL than is configured now. The shorter one is safe.
         self.terms = Terms::new(ttl.min(wanted));
         self.resumed = self.resumed.map(|_| ttl);
         self.answered = Some(now);
@@ -164,7 +164,7 @@ impl Live {
 }
 
 impl Session {
-    /// `resume` names the session of an earlier process, to be taken up if it still lives.
+    /// `resume` is the session of an earlier process, which is resumed if it still lives.
     pub(super) fn new(ttl: Duration, marks: Marks, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
             Some(id) => {
@@ -193,7 +193,7 @@ impl Session {
         }
     }
 
-    /// The session, where there is one that is known to have lived.
+    /// The session, if it is known to have lived.
     pub(super) fn id(&self) -> Option<&SessionId> {
         match &self.state {
             State::Live(live) => live.lease.map(|_| &live.id),
@@ -202,7 +202,7 @@ impl Session {
         }
     }
 
-    /// The session even where it is only remembered from an earlier process: what leaving goes by.
+    /// The session, also if it is only remembered from an earlier process. A client that leaves uses this.
     pub(super) fn remembered(&self) -> Option<&SessionId> {
         match &self.state {
             State::Live(live) => Some(&live.id),
@@ -224,12 +224,12 @@ impl Session {
         self.lasts().is_some()
     }
 
-    /// The TTL of one that an earlier process made: no lease of that one is longer.
+    /// The TTL of a resumed session: no lease of the earlier process is longer.
     pub(super) fn lasts(&self) -> Option<Duration> {
         if let State::Live(live) = &self.state { live.resumed } else { None }
     }
 
-    /// It is another process's from here on.
+    /// Leaves the session to another process.
     pub(super) fn leave(&mut self, now: Moment) {
         self.state = match &self.state {
             State::Live(_) | State::Destroying { retry_at: Some(_), .. } => State::None { create_at: now },
@@ -253,7 +253,7 @@ impl Session {
         &self.unanswered
     }
 
-    /// Goes on looking for the creations of another one, which has ended.
+    /// Takes over the search for the unanswered creations of another keeper, which has ended.
     pub(super) fn take_over(&mut self, other: &mut Self, now: Moment) {
         self.unanswered.take_over(&mut other.unanswered, now);
     }
@@ -279,13 +279,13 @@ impl Session {
         own.into_iter().chain(self.unanswered.deadline()).min()
     }
 
-    /// A slow Consul would otherwise pile up sessions that it has created and nobody knows of.
+    /// Whether another creation may be sent. Without a bound, a slow Consul would collect sessions that no client knows of.
     fn may_create(&self) -> bool {
         !self.ending && self.unanswered.is_settled()
     }
 
-    /// Sends what is due. A session is created only where one is `wanted`; one that lives is kept all the same, and renewed
-    /// more often where it is `holding` something.
+    /// Sends what is due. A session is created only if it is `wanted`. A live session is kept in any case, and renewed more often while
+    /// `holding`.
     pub(super) fn act(
         &mut self,
         wanted: bool,
@@ -323,7 +323,7 @@ impl Session {
     /// Renews at the next [`Self::act`]: something suggests that the session has ended.
     pub(super) fn check(&mut self, now: Moment) {
         if let State::Live(live) = &mut self.state {
-            // One that is under way tells as well, unless a later one was answered before: if that one fails, it is no news.
+            // An attempt under way shows the same, unless a later one was answered before: its failure would say nothing.
             let tells = |sent: &Moment| live.answered.is_none_or(|answered| answered < *sent);
             if !live.under_way.iter().any(tells) {
                 live.due = Due::at(now);
@@ -331,16 +331,16 @@ impl Session {
         }
     }
 
-    /// Destroys the session: no slot depends on it any more.
+    /// Destroys the session, on which no slot depends any more.
     pub(super) fn end(&mut self, now: Moment) {
         match &self.state {
             State::Live(live) => {
                 self.state = State::Destroying { id: live.id.clone(), retry_at: Some(now) };
                 self.backoff.reset();
             }
-            // The answer to the creation brings us back here.
+            // The answer to the creation leads here again.
             State::Creating { .. } => return,
-            // What is left to do is to look for others, and ends in `act`.
+            // `act` finishes the search for unanswered creations.
             State::None { .. } | State::Destroying { .. } | State::Ended => {}
         }
         if !std::mem::replace(&mut self.ending, true) {
@@ -381,7 +381,7 @@ impl Session {
         }
     }
 
-    /// The attempt that was `sent` then has ended.
+    /// Takes the end of the attempt that was sent at `sent`.
     pub(super) fn renewed(
         &mut self,
         sent: Moment,
@@ -390,7 +390,7 @@ impl Session {
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) -> Change {
-        // An answer that comes when the session is being given up already is of no use, nor is one about an earlier session.
+        // An answer about a session that is being destroyed, or about an earlier one, is ignored.
         let State::Live(live) = &mut self.state else { return Change::None };
         let Some(place) = live.under_way.iter().position(|attempt| *attempt == sent) else {
             return Change::None;
@@ -409,8 +409,8 @@ impl Session {
                 Change::Proved
             }
             Err(failure) => {
-                // Only Consul's own words end a session. Any other answer may be a proxy's: retried, also for a session
-                // that is resumed, which may be in `.lock`.
+                // Only Consul's own answer ends a session. Any other answer may be a proxy's: the renewal is retried, also that of a resumed session,
+                // which may be in `.lock`.
                 let gone = failure.kind == FailureKind::NotFound;
                 out.push_back(Command::Notify(Notice::RenewFailed { failure: failure.clone() }));
                 if !gone && live.answered.is_some_and(|answered| answered >= sent) {
@@ -452,7 +452,7 @@ impl Session {
         }
     }
 
-    /// A look for sessions that may have been created was answered.
+    /// Takes the answer to a search for unanswered creations.
     pub(super) fn cleared(
         &mut self,
         answer: Result<Vec<String>, Failure>,
@@ -465,7 +465,7 @@ impl Session {
             Ok(0) => {}
             Ok(sessions) => out.push_back(Command::Notify(Notice::SessionsCleared { sessions })),
             Err(failure) if waited_for => self.note_failure(failure, out),
-            // A later look holds nothing up, and comes again.
+            // A later search delays nothing, and is repeated.
             Err(_) => {}
         }
     }
@@ -477,7 +477,7 @@ impl Session {
         }
     }
 
-    /// Tells of the first failure of a kind in a row; the following ones are no news.
+    /// Notifies the first failure of a kind in a row.
     fn note_failure(&mut self, failure: Failure, out: &mut VecDeque<Command>) {
         let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
         if before != Some(failure.kind) {

@@ -5,22 +5,22 @@ use super::contender::Entry;
 use super::record::{LOCK_FLAGS, Record, excerpt};
 use super::view::Pair;
 
-/// A single-key lock, as its key stands.
+/// The state of a single-key lock's key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SingleKeyLock {
-    /// The session that has it.
+    /// The session that has the lock.
     pub owner: Option<SessionId>,
-    /// How often it has been taken since the key was made: Consul's LockIndex.
+    /// How often the lock was acquired since the key was created: Consul's LockIndex.
     pub times_locked: u64,
-    /// The index of the write that made the key: how often it has been taken counts from there.
+    /// The index of the write that created the key, from which `times_locked` counts.
     pub create_index: u64,
     /// The index of the key's last change: at the grant, the fencing token.
     pub index: u64,
-    /// Our decoded value; `None` for another client's.
+    /// The decoded value of a slotkeeper client; `None` for a foreign client's.
     pub entry: Option<Entry>,
-    /// The value as it stands, and the flags.
+    /// The value and the flags.
     pub stored: Box<(Vec<u8>, u64)>,
-    /// What is there instead, where it does not carry a lock's flags, and what to do.
+    /// What the key is instead, if it does not have a lock's flags, and what to do.
     pub wrong: Option<String>,
 }
 

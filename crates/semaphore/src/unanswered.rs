@@ -9,7 +9,7 @@ use super::Moment;
 use super::backoff::Backoff;
 use super::command::{Command, Failure, FailureKind};
 
-/// Creations that are remembered. Where Consul shows no sessions, the oldest are forgotten first.
+/// The maximum number of remembered creations. If Consul shows no sessions, the oldest are forgotten first.
 const MAX_REMEMBERED: usize = 16;
 
 /// One creation without an answer.
@@ -17,7 +17,7 @@ const MAX_REMEMBERED: usize = 16;
 struct Creation {
     mark: String,
     given_up_at: Moment,
-    /// A look was answered since, and did not show it.
+    /// A search was answered since and did not find it.
     looked: bool,
 }
 
@@ -30,13 +30,13 @@ impl Creation {
 #[derive(Clone, Debug)]
 pub(super) struct Unanswered {
     creations: Vec<Creation>,
-    /// The look under way was sent then.
+    /// The time at which the search under way was sent.
     sent: Option<Moment>,
     look_at: Moment,
-    /// Why Consul does not say which sessions there are.
+    /// The failure of the last search.
     refused: Option<Failure>,
     backoff: Backoff,
-    /// After this long Consul has surely ended a session that nobody renews.
+    /// The time after which Consul has certainly ended a session that is not renewed.
     lasts: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Unanswered {
         Self { creations: Vec::new(), sent: None, look_at: now, refused: None, backoff, lasts }
     }
 
-    /// The answer to the creation of a session whose name ends in `mark` was given up.
+    /// Remembers a creation whose answer was given up. The session's name ends with `mark`.
     pub(super) fn add(&mut self, mark: String, now: Moment) {
         if self.creations.len() >= MAX_REMEMBERED {
             self.creations.remove(0);
@@ -58,14 +58,14 @@ impl Unanswered {
         self.look_at = now;
     }
 
-    /// Looks once more, whatever was found before.
+    /// Searches once more, whatever was found before.
     pub(super) fn look_again(&mut self, now: Moment) {
         self.creations.iter_mut().for_each(|one| one.looked = false);
         self.refused = None;
         self.look_at = now;
     }
 
-    /// Goes on looking for what another one has looked for once, as far as there is room beside its own.
+    /// Takes over the creations that another keeper has searched for once, as far as there is room.
     pub(super) fn take_over(&mut self, other: &mut Self, now: Moment) {
         let room = MAX_REMEMBERED.saturating_sub(self.creations.len());
         let looked: Vec<_> = other.creations.extract_if(.., |one| one.looked).take(room).collect();
@@ -75,17 +75,17 @@ impl Unanswered {
         self.creations.extend(looked);
     }
 
-    /// Whether each was looked for, or Consul refused to say.
+    /// Whether each was searched for, or Consul refused the search.
     pub(super) fn is_settled(&self) -> bool {
         self.refused.is_some() || self.creations.iter().all(|one| one.looked)
     }
 
-    /// How the names of those end that may still be there.
+    /// The suffixes of the names of sessions that may still exist.
     pub(super) fn marks(&self) -> impl Iterator<Item = &str> {
         self.creations.iter().map(|one| one.mark.as_str())
     }
 
-    /// Why Consul does not say which sessions there are, where it refused.
+    /// The failure, if Consul refused the last search.
     pub(super) fn refused(&self) -> Option<&Failure> {
         self.refused.as_ref()
     }
@@ -105,7 +105,7 @@ impl Unanswered {
         }
     }
 
-    /// A look was answered, with the marks of those that were found and destroyed.
+    /// Takes the answer to a search: the marks of the sessions that were found and destroyed.
     pub(super) fn answered(
         &mut self,
         answer: Result<Vec<String>, Failure>,

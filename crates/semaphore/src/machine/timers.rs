@@ -1,32 +1,32 @@
-//! The timer table of a machine: what is due, and when.
+//! The timers of a machine.
 
 use crate::Moment;
 
-/// What there is to be done.
+/// The timers, each with what is due at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
-    /// Nothing is sent before.
+    /// When to retry after a failure. Nothing is sent before.
     Retry,
-    /// When to do what any client could have done.
+    /// When to do a cleanup that any client can do.
     Tidy,
-    /// The plan is made again, although nothing has changed.
+    /// When to plan again although nothing has changed.
     Recheck,
-    /// Until when free slots are left to other newcomers, or to the lookout.
+    /// When to stop leaving free slots to other newcomers, or to the lookout.
     Yield,
-    /// What is known is read again at the latest then, whatever the watches tell.
+    /// When to read again at the latest, whatever the watches report.
     Read,
     /// When to list the keys for a reader of the status.
     Refresh,
-    /// Everything is looked at once more: a request of an earlier process may be carried out late.
+    /// When to list once more, since Consul may execute a request of an earlier process late.
     LookAgain,
 }
 
-/// When each is due, if it is set.
+/// The time of each timer that is set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timers([Option<Moment>; 7]);
 
 impl Timers {
-    /// When it is due.
+    /// The time of the timer, if it is set.
     pub(super) fn at(&self, timer: Timer) -> Option<Moment> {
         self.0[timer as usize]
     }
@@ -39,12 +39,12 @@ impl Timers {
         self.at(timer).is_some_and(|at| at <= now)
     }
 
-    /// Sets it, whatever it was; to nothing, clears it.
+    /// Sets the timer; `None` clears it.
     pub(super) fn set(&mut self, timer: Timer, at: impl Into<Option<Moment>>) {
         self.0[timer as usize] = at.into();
     }
 
-    /// Sets it where it is not set.
+    /// Sets the timer unless it is set.
     pub(super) fn set_once(&mut self, timer: Timer, at: impl FnOnce() -> Moment) {
         self.0[timer as usize].get_or_insert_with(at);
     }
@@ -53,7 +53,7 @@ impl Timers {
         self.set(timer, None);
     }
 
-    /// When any of them is due.
+    /// The times of all timers that are set.
     pub(super) fn iter(&self) -> impl Iterator<Item = Moment> {
         self.0.iter().flatten().copied()
     }
