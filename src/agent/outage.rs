@@ -68,10 +68,10 @@ impl Outage {
         self.reported.retain(|(owner, _)| is_there(*owner));
         match self.take_in(failing, now) {
             Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
-                warn!(error = %text, "{CONSUL_LEADERLESS}; slots stay held until their lease expires");
+                warn!(error = %text, "{CONSUL_LEADERLESS}; held slots stay valid until their lease expires");
             }
             Some(Change::Begins(Failure { text, .. })) => {
-                warn!(error = %text, "{CONSUL_UNAVAILABLE}; slots stay held until their lease expires");
+                warn!(error = %text, "{CONSUL_UNAVAILABLE}; held slots stay valid until their lease expires");
             }
             Some(Change::Ends { kind, lasted }) => {
                 let after_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
