@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_who_it_is_in_words_that_no_terminal_obeys() {
+    fn an_identity_is_shown_as_printable_text() {
         let of = |pod: Option<&str>, host: Option<&str>, pid, node: Option<&str>| {
             let [pod, host, node] = [pod, host, node].map(|text| text.map(str::to_owned));
             Identity { pod, namespace: None, node, host, pid }.in_words()

@@ -259,7 +259,7 @@ fn after_a_restart_an_address_without_a_proof_gets_only_logins() {
 
 /// The reason of the failure makes no difference.
 #[test]
-fn a_login_that_fails_goes_to_the_next_address() {
+fn a_failed_login_is_sent_to_the_next_address() {
     for outcome in [refused(), Outcome::Unanswered, Outcome::NoLeader, Outcome::Refused] {
         let mut scenario = Scenario::new(&["a", "b"]);
         scenario.lease();

@@ -181,7 +181,7 @@ fn resumed() -> Keeper {
 }
 
 #[test]
-fn a_party_that_is_found_whole_is_taken_up_at_once() {
+fn a_resumed_group_that_is_complete_is_held_at_once() {
     let mut keeper = resumed();
     let own = resumed_by_us(contender("b", "me", Some(WaiterState::Held), 5));
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
@@ -195,7 +195,7 @@ fn a_party_that_is_found_whole_is_taken_up_at_once() {
 
 /// One that is added again has a slot of its own: the others keep theirs while it waits.
 #[test]
-fn what_was_removed_from_a_party_is_no_member_when_it_is_added_again() {
+fn a_semaphore_that_left_a_group_is_no_member_when_it_is_added_again() {
     let mut keeper = resumed();
     let own = |index| resumed_by_us(contender("b", "me", Some(WaiterState::Held), index));
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own(5)]);
@@ -284,7 +284,7 @@ fn no_session_is_created_before_the_last_one_without_an_answer_was_looked_for() 
 }
 
 #[test]
-fn whoever_ends_looks_once_more_for_what_was_not_answered() {
+fn a_client_that_ends_searches_once_more_for_unanswered_creations() {
     let mut keeper = wanting(&["a"], &[], None, None);
     let mark = lost(&mut keeper, NOW);
     assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
@@ -297,7 +297,7 @@ fn whoever_ends_looks_once_more_for_what_was_not_answered() {
 }
 
 #[test]
-fn what_one_that_has_ended_would_have_looked_for_another_one_looks_for() {
+fn the_search_of_an_ended_keeper_is_taken_over() {
     let mut ended = wanting(&["a"], &[], None, None);
     let mark = lost(&mut ended, NOW);
     ended.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
@@ -322,14 +322,14 @@ fn what_one_that_has_ended_would_have_looked_for_another_one_looks_for() {
 }
 
 #[test]
-fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
+fn a_resumed_group_that_is_incomplete_is_released_unheld() {
     let mut keeper = resumed();
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
     assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]));
 }
 
 #[test]
-fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
+fn a_limit_that_another_client_set_is_not_reported_as_this_clients() {
     let mut keeper = group(None);
     keeper.remove(&"b".into(), NOW);
     let held = |limit| vec![lock("a", limit, r#""x""#, 5), contender("a", "x", None, 4)];
@@ -342,7 +342,7 @@ fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
 }
 
 #[test]
-fn who_asks_again_after_having_given_up_looks_first() {
+fn a_client_that_requests_again_after_a_time_out_reads_first() {
     let mut keeper = group(Some(Duration::ZERO));
     keeper.remove(&"b".into(), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4)]);
@@ -353,7 +353,7 @@ fn who_asks_again_after_having_given_up_looks_first() {
 }
 
 #[test]
-fn who_asks_again_goes_by_the_limit_that_an_operator_has_set_since_its_own() {
+fn a_client_that_requests_again_follows_the_limit_that_an_operator_has_set() {
     let mut keeper = wanting(&["a"], &[], None, None);
     let set = |wait| Settings { limit_policy: LimitPolicy::Set, limit: 2, ..settings("a", wait) };
     keeper.reconfigure(&"a".into(), set(Some(Duration::ZERO)), NOW);
@@ -371,7 +371,7 @@ fn who_asks_again_goes_by_the_limit_that_an_operator_has_set_since_its_own() {
 }
 
 #[test]
-fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
+fn a_group_with_a_blocked_member_leaves_every_queue() {
     let mut keeper = group(None);
     for name in ["a", "b"] {
         let pairs = vec![
@@ -417,7 +417,7 @@ fn told(keeper: &mut Keeper) -> Vec<String> {
 }
 
 #[test]
-fn one_of_a_party_tells_for_which_other_it_waits_and_counts_places_from_1() {
+fn a_group_member_reports_which_other_it_waits_for_and_counts_positions_from_1() {
     let mut keeper = group(None);
     listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
@@ -431,7 +431,7 @@ fn one_of_a_party_tells_for_which_other_it_waits_and_counts_places_from_1() {
 }
 
 #[test]
-fn every_change_of_the_stored_limit_is_told_once() {
+fn every_change_of_the_stored_limit_is_reported_once() {
     for (policy, said) in [
         (LimitPolicy::Adopt, ["2 governs under Adopt", "2 to 1"]),
         (LimitPolicy::Set, ["2 governs under Set", "2 to 1"]),
@@ -456,7 +456,7 @@ fn every_change_of_the_stored_limit_is_told_once() {
 }
 
 #[test]
-fn a_limit_that_keeps_out_is_told_as_the_reason_and_not_besides() {
+fn a_limit_that_blocks_is_reported_as_the_reason_only() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     let pairs = |limit, index| vec![lock("a", limit, r#""x""#, index), contender("a", "x", None, 4)];
@@ -471,7 +471,7 @@ fn a_limit_that_keeps_out_is_told_as_the_reason_and_not_besides() {
 }
 
 #[test]
-fn where_one_of_a_party_that_tries_once_finds_no_slot_none_is_taken() {
+fn a_group_that_tries_once_acquires_no_slot_if_one_is_missing() {
     let mut keeper = group(Some(Duration::ZERO));
     listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
@@ -480,7 +480,7 @@ fn where_one_of_a_party_that_tries_once_finds_no_slot_none_is_taken() {
 }
 
 #[test]
-fn a_newcomer_that_is_outrun_goes_to_the_end_of_the_line_without_another_look() {
+fn a_newcomer_that_lost_a_race_joins_the_end_of_the_queue_without_another_read() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
@@ -508,7 +508,7 @@ fn without_anything_to_hold_there_is_no_session() {
 }
 
 #[test]
-fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
+fn an_agent_that_has_lost_all_slots_and_requests_none_creates_no_session() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.reconfigure(&"a".into(), Settings { on_lost: OnLost::Exit, ..settings("a", None) }, NOW);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
@@ -530,7 +530,7 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
 }
 
 #[test]
-fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
+fn an_agent_that_is_about_to_end_keeps_its_slots_and_leaves_every_queue() {
     let mut keeper = wanting(&["a", "b", "c"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     listed(
@@ -626,7 +626,7 @@ fn what_another_process_may_believe_in_is_held_once_that_has_had_its_time_to_rea
 }
 
 #[test]
-fn who_resumes_a_slot_whose_record_was_deleted_holds_nothing_of_it() {
+fn a_resumed_slot_whose_record_was_deleted_is_not_held() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
     let resume = left(prefixes);
     let mut keeper = wanting(&["a"], &[], None, Some(resume));
@@ -657,7 +657,7 @@ fn a_contested_session_that_has_nothing_is_left_to_the_other_process() {
 }
 
 #[test]
-fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_session() {
+fn a_client_that_finds_another_nonce_starts_over_and_leaves_the_old_session_alone() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), alone("a", 5)]);
@@ -680,7 +680,7 @@ fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_sessio
 }
 
 #[test]
-fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
+fn what_an_earlier_process_held_is_read_before_it_is_released() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), Some(3))]);
     let resume = left(prefixes);
     let held = |name: &str| {

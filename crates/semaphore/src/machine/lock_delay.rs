@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_saw_it_come_free_waits_once_and_exactly() {
+    fn a_waiter_that_saw_the_release_waits_for_the_lock_delay_once() {
         let (mut seen, _) = watched();
         assert!(seen.see(None, true, at(1000)));
         assert_eq!(refused(&mut seen, at(1002)), Some(DELAY - Duration::from_millis(2)));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_tries_now_and_then() {
+    fn a_waiter_that_does_not_know_the_lock_delay_tries_at_intervals() {
         let late = { LockDelayTracker::default() };
         let not_told = {
             let (mut seen, _) = watched();

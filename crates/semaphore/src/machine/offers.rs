@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_seen_to_leave_before_it_was_seen_to_hold_was_one_of_ours() {
+    fn a_client_that_left_before_it_was_seen_to_hold_was_a_slotkeeper_client() {
         let now = Moment::from_boot(Duration::from_secs(1));
         let (mut view, mut offers) = (listed(), Offers::default());
         offers.see(&view, false, true, now);

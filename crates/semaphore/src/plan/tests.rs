@@ -179,7 +179,7 @@ fn a_new_record_takes_the_configured_form_with_its_flags_on_both_keys() {
 }
 
 #[test]
-fn where_all_slots_are_taken_it_stands_in_line_with_one_write_and_then_with_none() {
+fn a_waiter_joins_a_full_semaphore_with_one_write_and_then_writes_nothing() {
     let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
     let held = ("a", Some(WaiterState::Held));
     let plan = planned(&view(lock, &[held]), &settings(1, 1), hold, false);
@@ -195,7 +195,7 @@ fn where_all_slots_are_taken_it_stands_in_line_with_one_write_and_then_with_none
 }
 
 #[test]
-fn one_that_tries_once_leaves_no_trace() {
+fn a_client_that_tries_once_leaves_no_trace() {
     let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
     let settings = Settings { wait: Some(Duration::ZERO), ..settings(1, 1) };
     assert_eq!(planned(&view(lock, &[("a", None)]), &settings, hold, false).write, None);
@@ -232,7 +232,7 @@ fn a_holder_only_tidies_up() {
 }
 
 #[test]
-fn a_record_without_a_contender_is_no_slot_and_goes_before_a_new_grant() {
+fn a_holder_without_a_contender_key_is_pruned_before_a_new_grant() {
     let lock = Some((r#"{"Limit":1,"Holders":["me"]}"#, 0));
     let mut seen = view(lock, &[]);
     let first = planned(&seen, &settings(1, 1), hold, false);
@@ -285,7 +285,7 @@ fn a_differing_limit_is_adopted_set_or_refused() {
 }
 
 #[test]
-fn a_limit_lowered_below_its_holders_throws_nobody_out_and_lets_nobody_in() {
+fn a_limit_below_the_slots_taken_evicts_no_holder_and_grants_no_slot() {
     let lock = Some((r#"{"Limit":1,"Holders":["me","a"]}"#, 0));
     let held = view(lock, &[("me", Some(WaiterState::Held)), ("a", None)]);
     for limit_policy in [LimitPolicy::Adopt, LimitPolicy::Refuse] {

@@ -19,7 +19,7 @@ fn entry(priority: i32) -> Vec<u8> {
 }
 
 #[test]
-fn sibling_prefixes_are_not_ours() {
+fn sibling_prefixes_are_not_of_this_semaphore() {
     let lock = br#"{"Limit":1,"Holders":[]}"#;
     let pairs = vec![pair("p-2/.lock", lock, None, 4), pair("p-2/x", b"", Some("x"), 5)];
     let view = View::new("p", pairs, 5);
@@ -49,7 +49,7 @@ fn waiters_stand_by_priority_then_arrival_and_holders_do_not() {
 }
 
 #[test]
-fn a_holder_that_nobody_has_looked_at_is_neither_alive_nor_dead() {
+fn a_holder_that_was_not_listed_is_neither_alive_nor_dead() {
     let lock = |holders: &str, index| {
         pair("p/.lock", format!(r#"{{"Limit":3,"Holders":[{holders}]}}"#).as_bytes(), None, index)
     };
@@ -63,7 +63,7 @@ fn a_holder_that_nobody_has_looked_at_is_neither_alive_nor_dead() {
 }
 
 #[test]
-fn only_entries_of_ours_are_swept_up() {
+fn only_slotkeepers_leftovers_are_deleted() {
     let pairs = vec![pair("p/gone", &entry(0), None, 3), pair("p/note", b"a note", None, 4)];
     let view = View::new("p", pairs, 4);
     assert_eq!(view.leftovers, [Leftover { key: "p/gone".into(), index: 3 }]);
@@ -89,7 +89,7 @@ fn a_committed_transaction_moves_the_view() {
 }
 
 #[test]
-fn only_one_that_is_named_before_all_others_leads() {
+fn only_the_first_named_waiter_leads() {
     let input = SessionId::from("me");
     let named = |next: &str| {
         let lock = format!(r#"{{"Limit":2,"Holders":["h"],"Next":[{next}]}} "#);
@@ -143,7 +143,7 @@ fn blind(next: &str) -> View {
 }
 
 #[test]
-fn whoever_knows_the_record_alone_knows_nothing_of_those_in_it() {
+fn a_client_that_read_the_record_alone_knows_no_holder() {
     let view = blind(r#""b""#);
     assert!(!view.is_listed() && !view.is_complete() && !view.has_foreign());
     assert_eq!((view.lives(&"h".into()), view.is_missing(&"h".into())), (None, false));
@@ -152,7 +152,7 @@ fn whoever_knows_the_record_alone_knows_nothing_of_those_in_it() {
 }
 
 #[test]
-fn one_that_has_not_seen_the_line_stands_among_those_who_are_named_or_behind_them() {
+fn the_position_before_a_listing_is_among_the_named_waiters_or_behind_them() {
     let place = |next: &str| (blind(next).position(&"me".into()), blind(next).waiting());
     assert_eq!(place(""), (Some(1), 1));
     assert_eq!(place(r#""b","b","c""#), (Some(3), 3), "a name stands there for each slot");

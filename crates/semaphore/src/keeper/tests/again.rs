@@ -65,7 +65,7 @@ fn expired(on_lost: OnLost, meanwhile: impl FnOnce(&mut Keeper, Moment)) -> (Kee
 }
 
 #[test]
-fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_first() {
+fn a_client_whose_lease_expired_releases_after_its_workload_has_stopped() {
     let exits = expired(OnLost::Exit, |_, _| {});
     let ends = expired(OnLost::Reacquire, |keeper, now| keeper.stop_acquiring(now));
     for (mut keeper, later) in [exits, ends] {
@@ -84,7 +84,7 @@ fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_fi
 }
 
 #[test]
-fn whoever_was_evicted_from_the_line_lists_anew_before_it_asks_again() {
+fn an_evicted_waiter_lists_before_it_joins_again() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     let waiting = |session: &str, index| contender("a", session, Some(WaiterState::Waiting), index);

@@ -84,7 +84,7 @@ fn a_holder_keeps_its_slot_while_keys_are_hidden_and_releases_it() {
 }
 
 #[test]
-fn whoever_gives_up_while_keys_are_hidden_leaves_by_what_is_shown() {
+fn a_waiter_that_times_out_while_keys_are_hidden_leaves_by_what_is_visible() {
     let mut keeper = wanting(&["a"], &[], Some(Duration::from_secs(5)), None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     let hidden = || Listing { pairs: one_is_not_shown("a"), index: 30, filtered: true };
@@ -178,7 +178,7 @@ fn a_holder_sees_in_what_is_shown_that_an_operator_wants_it_out() {
 
 /// As an operator's edit or a late write leaves it.
 #[test]
-fn a_holder_whose_contender_says_that_it_waits_does_not_ask_without_end() {
+fn a_holder_whose_contender_key_says_waiting_does_not_read_without_end() {
     let waits = contender("a", "me", Some(WaiterState::Waiting), 39);
     let (mut keeper, later, commands) = held_in_hiding(vec![lock("a", 1, r#""me""#, 38), waits]);
     assert_eq!(loss(&commands), None);

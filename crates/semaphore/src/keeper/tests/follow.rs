@@ -200,7 +200,7 @@ fn holding(record: Pair) -> impl Fn(&Command) -> Option<Event> {
 }
 
 #[test]
-fn one_that_comes_asks_once_and_then_watches_nothing_but_its_own_contender() {
+fn a_newcomer_sends_one_request_and_then_watches_its_contender_key_alone() {
     let mut keeper = comes(plain());
     assert_eq!(requests(&commands(&mut keeper)), ["commit a/me a/me a/.lock"]);
     let (mut keeper, asked) = follower(plain());
@@ -211,7 +211,7 @@ fn one_that_comes_asks_once_and_then_watches_nothing_but_its_own_contender() {
 }
 
 #[test]
-fn who_may_not_be_let_in_before_it_knows_more_lists_first() {
+fn a_newcomer_that_must_not_be_granted_a_slot_yet_lists_first() {
     let plain = Settings { limit_policy: LimitPolicy::Adopt, ..settings("a", None) };
     for other in [
         Settings { limit_policy: LimitPolicy::Refuse, ..plain.clone() },
@@ -226,7 +226,7 @@ fn who_may_not_be_let_in_before_it_knows_more_lists_first() {
 }
 
 #[test]
-fn whoever_comes_to_a_line_that_nobody_has_named_lists_and_names_those_who_wait() {
+fn a_newcomer_to_a_queue_without_a_handoff_list_lists_and_writes_one() {
     let record = || lock("a", 1, r#""x""#, 500);
     let (mut keeper, at, asked) = decides(plain(), Some(record()));
     // Of a crowd one succeeds, and learns by the same write who is there.
@@ -237,7 +237,7 @@ fn whoever_comes_to_a_line_that_nobody_has_named_lists_and_names_those_who_wait(
 }
 
 #[test]
-fn whoever_comes_while_others_come_too_waits_a_moment_the_first_one_the_least() {
+fn concurrent_newcomers_wait_a_moment_and_the_first_one_the_least() {
     // Nobody else can have come since the last one went.
     assert_eq!(requests(&came(plain(), Some(lock("a", 2, "", CAME - 2))).1), ["list"]);
     let moment = |since| {
@@ -272,7 +272,7 @@ fn a_waiter_reports_its_position_if_the_handoff_list_shows_it() {
 }
 
 #[test]
-fn the_last_one_named_is_told_and_watches_all_names_after_a_second() {
+fn the_last_named_waiter_is_the_lookout_and_watches_the_folder_after_a_second() {
     let (mut keeper, _) = follower(plain());
     // What it knows of the record may be of when it came.
     assert_eq!(requests(&watched(&mut keeper, told(1010), NOW)), ["look a/.lock"]);
@@ -308,7 +308,7 @@ fn a_lookout_lists_where_a_holders_name_is_gone_and_takes_the_dead_out() {
 }
 
 #[test]
-fn one_that_releases_reads_the_record_alone_and_hands_off_by_name() {
+fn a_release_reads_the_record_alone_and_hands_off_by_name() {
     let mut keeper = let_in(plain());
     keeper.remove(&"a".into(), after(200));
     assert_eq!(requests(&commands(&mut keeper)), ["look a/.lock"]);
@@ -320,7 +320,7 @@ fn one_that_releases_reads_the_record_alone_and_hands_off_by_name() {
 }
 
 #[test]
-fn one_that_looks_at_a_server_which_knows_nothing_of_its_grant_proves_what_it_has() {
+fn a_holder_that_reads_a_stale_server_confirms_its_slot() {
     let mut keeper = let_in(plain());
     keeper.remove(&"a".into(), after(200));
     assert_eq!(requests(&commands(&mut keeper)), ["look a/.lock"]);
@@ -380,7 +380,7 @@ fn a_grant_that_is_seen_while_a_renewal_is_overdue_is_proved() {
 }
 
 #[test]
-fn whoever_watches_over_all_and_is_told_anything_else_looks_at_the_record() {
+fn a_lookout_whose_contender_key_changes_reads_the_record() {
     let (mut keeper, _) = follower(plain());
     watched(&mut keeper, told(1010), NOW);
     looks_as(&mut keeper, named(1, r#""x""#, r#""b","c""#, 500), NOW);
@@ -405,7 +405,7 @@ fn a_release_that_would_empty_the_list_lists_first_and_publishes() {
 }
 
 #[test]
-fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
+fn a_write_that_empties_the_handoff_list_lists_newcomers_and_serves_them() {
     let mut keeper = let_in(plain());
     keeper.remove(&"a".into(), after(200));
     commands(&mut keeper);
@@ -439,7 +439,7 @@ fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
 }
 
 #[test]
-fn one_that_is_alone_releases_by_one_write() {
+fn a_client_that_is_alone_releases_by_one_write() {
     let (mut keeper, at, asked) = decides(plain(), None);
     assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
     let asked = attends(&mut keeper, vec![lock("a", 1, "", CAME + 1)], at);
@@ -466,7 +466,7 @@ fn a_holder_watches_its_own_contender_and_confirms_once_a_minute() {
 }
 
 #[test]
-fn a_follower_at_rest_reads_now_and_then_whether_somebody_still_watches_over_all() {
+fn a_follower_reads_now_and_then_whether_there_is_still_a_lookout() {
     let (mut keeper, _) = follower(plain());
     let reads = |lives: bool| {
         move |command: &Command| {
@@ -533,8 +533,7 @@ fn beside_clients_of_another_kind_one_reads_now_and_then_whether_the_one_ahead_i
 }
 
 #[test]
-fn the_first_of_ours_that_loses_race_after_race_with_clients_of_another_kind_does_not_wait_for_longer_each_time()
- {
+fn the_first_slotkeeper_client_does_not_back_off_after_races_lost_to_foreign_clients() {
     let record = |holders: &str, index| Pair {
         value: format!(r#"{{"Limit":1,"Holders":[{holders}]}}"#).into_bytes(),
         ..lock("a", 1, "", index)
@@ -578,7 +577,7 @@ fn while_others_come_and_go_a_follower_reads_that_sooner() {
 }
 
 #[test]
-fn one_that_is_not_shown_all_watches_over_all_no_more() {
+fn a_client_from_which_keys_are_hidden_is_no_lookout() {
     let (mut keeper, at, asked) = decides(plain(), Some(lock("a", 1, r#""x""#, 500)));
     assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
     // What a transaction lists may leave out keys: of the holder it says nothing.
@@ -612,7 +611,7 @@ fn outrun(seed: u64, holders: u64) -> (Keeper, Moment, Vec<Command>) {
 }
 
 #[test]
-fn a_waiter_whose_write_came_too_late_watches_its_own_contender_meanwhile() {
+fn a_waiter_whose_write_was_stale_watches_its_contender_key_meanwhile() {
     let (mut keeper, at, asked) = outrun(0, 1);
     // The watch of before goes on.
     assert_eq!(requests(&asked), [""; 0]);
@@ -645,7 +644,7 @@ fn the_wait_after_a_write_that_came_too_late_grows_with_the_holders_and_may_be_s
 }
 
 #[test]
-fn those_who_were_let_in_together_leave_each_other_longer() {
+fn holders_that_one_write_granted_slots_yield_longer_to_each_other() {
     let waits = |beside: Option<u32>, seed: u64| {
         let (mut keeper, _) = follower(Start { seed, ..plain() });
         let mut entry = Entry::decode(&own(WaiterState::Held, 1010).value).unwrap();
@@ -664,7 +663,7 @@ fn those_who_were_let_in_together_leave_each_other_longer() {
 }
 
 #[test]
-fn a_holder_that_was_let_in_by_name_says_who_it_is_once_it_has_held_for_a_while() {
+fn a_holder_after_a_grant_by_name_writes_its_identity_after_a_while() {
     let who = Identity { pod: Some("loader-1".into()), ..Identity::default() };
     let mut keeper = let_in(Start { who, ..plain() });
     let at = keeper.deadline().unwrap();
@@ -686,7 +685,7 @@ fn what_another_process_writes_into_its_contender_is_read_within_the_time_that_t
 }
 
 #[test]
-fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
+fn a_client_that_joins_again_is_not_granted_a_slot_by_its_old_name() {
     // Its semaphore is taken out of the configuration and put back.
     let (mut keeper, _) = follower(plain());
     keeper.remove(&"a".into(), NOW);

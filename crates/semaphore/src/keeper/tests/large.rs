@@ -54,7 +54,7 @@ fn blocked(keeper: &Keeper, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_group_for_whom_the_others_leave_no_room_says_so_and_stands_in_no_line() {
+fn a_group_without_room_in_the_transaction_reports_it_and_leaves_every_queue() {
     let mut keeper = at_the_head(7_000);
     let writes = sent(&mut keeper);
     assert!(writes.iter().all(|(_, bytes)| *bytes <= MAX_TRANSACTION), "{writes:?}");

@@ -69,7 +69,7 @@ fn a_second_look_that_finds_nothing_is_the_last() {
 }
 
 #[test]
-fn what_is_asked_for_again_meanwhile_is_left_to_who_asks() {
+fn a_slot_that_is_requested_again_meanwhile_is_left_to_the_request() {
     let mut keeper = heir();
     keeper.add("a".into(), settings("a", None), after(10));
     assert!(keeper.machine(LEFT).is_none());

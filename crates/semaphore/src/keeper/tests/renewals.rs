@@ -121,7 +121,7 @@ fn granted(at: Moment) -> Keeper {
 }
 
 #[test]
-fn who_was_let_in_under_an_old_lease_holds_once_it_is_renewed() {
+fn a_waiter_that_is_granted_a_slot_under_an_old_lease_holds_after_a_renewal() {
     let fresh = granted(after(7000));
     assert!(fresh.machine("a").unwrap().holds());
     let mut old = granted(after(7600));

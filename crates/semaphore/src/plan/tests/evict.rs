@@ -36,7 +36,7 @@ fn wants(write: Option<Write>) -> (Option<(String, u64)>, Vec<String>) {
 }
 
 #[test]
-fn everybody_takes_part_in_one_way() {
+fn each_participant_has_one_membership() {
     let view = crowd();
     assert_eq!(part(&view, "h"), Some((MembershipKind::Holds, false)));
     assert_eq!(part(&view, "dead"), Some((MembershipKind::Dead, false)));
@@ -64,7 +64,7 @@ fn a_holder_is_asked_in_its_own_entry_and_nothing_else_changes() {
 }
 
 #[test]
-fn one_in_line_is_not_named_any_more_and_everybody_passes_it() {
+fn a_waiter_that_cannot_be_served_is_not_named_and_is_passed_over() {
     let mut view = crowd();
     let ops = asked(&mut view, "a");
     assert!(matches!(&ops[0], Op::Cas { key, index: 42, .. } if key == "p/.lock"), "{ops:?}");
@@ -104,7 +104,7 @@ fn evicting_a_lookout_beside_a_foreign_client_writes_its_contender_key_once() {
 }
 
 #[test]
-fn one_that_finds_the_mark_does_nothing_but_leave() {
+fn an_evicted_client_does_nothing_but_leave() {
     for standing in [HELD, WAITS] {
         let held = if standing == HELD { r#""me""# } else { "" };
         let lock = format!(r#"{{"Limit":1,"Holders":[{held}]}}"#);
@@ -119,7 +119,7 @@ fn one_that_finds_the_mark_does_nothing_but_leave() {
 }
 
 #[test]
-fn whoever_claims_to_have_asked_is_named_in_a_word_that_obeys_nobody() {
+fn an_operators_name_is_shown_as_printable_text() {
     let mut view = view(Some((r#"{"Limit":1,"Holders":["me"]}"#, 0)), &[("me", HELD)]);
     let ops = request_eviction(&view, &stay(&view, "me").unwrap(), &"\u{1b}[2J".repeat(50_000)).unwrap().ops;
     view.apply(&ops, 60);
@@ -128,7 +128,7 @@ fn whoever_claims_to_have_asked_is_named_in_a_word_that_obeys_nobody() {
 }
 
 #[test]
-fn what_was_lost_is_given_on_under_its_own_number() {
+fn a_lost_slot_is_handed_off_with_its_index() {
     let lock = Some((r#"{"Limit":1,"Holders":["me"],"Next":["a"]} "#, 0));
     let mut pairs = Vec::new();
     for (session, state, index) in [("me", WaiterState::Held, 10), ("a", WaiterState::Waiting, 11)] {
@@ -168,7 +168,7 @@ fn what_was_lost_is_given_on_under_its_own_number() {
 }
 
 #[test]
-fn the_dead_and_other_clients_are_taken_out_and_the_next_let_in_by_one_write() {
+fn an_eviction_of_a_dead_holder_or_a_foreign_client_hands_off_by_one_write() {
     let view = crowd();
     let out = |session: &str| wants(force_eviction(&view, &stay(&view, session).unwrap(), "", NOW));
     let record = r#"{"Limit":3,"Holders":["h","other","a"],"Next":["b"]} "#.to_owned();
@@ -182,7 +182,7 @@ fn the_dead_and_other_clients_are_taken_out_and_the_next_let_in_by_one_write() {
 }
 
 #[test]
-fn by_force_the_entry_goes_too_and_its_owner_learns_of_it_by_that() {
+fn a_forced_eviction_deletes_the_contender_key_so_that_its_owner_learns_of_it() {
     let view = crowd();
     let out = |session: &str| wants(force_eviction(&view, &stay(&view, session).unwrap(), "", NOW));
     let record = r#"{"Limit":3,"Holders":["other","dead","a"],"Next":["b"]} "#.to_owned();
@@ -194,7 +194,7 @@ fn by_force_the_entry_goes_too_and_its_owner_learns_of_it_by_that() {
 }
 
 #[test]
-fn a_lock_whose_key_was_made_or_taken_anew_is_another_stay_and_one_that_was_written_over_is_not() {
+fn a_lock_that_was_created_or_acquired_again_is_another_membership_and_an_overwritten_one_is_not() {
     let lock = |create_index, times_locked| {
         let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
         let (key, session) = ("k".into(), Some("me".into()));

@@ -53,7 +53,7 @@ fn a_holder_keeps_its_slot_and_leaves_those_of_others_alone() {
 }
 
 #[test]
-fn an_operator_is_told_which_rule_the_token_needs() {
+fn an_operator_learns_which_rule_the_token_needs() {
     let seen = crowd(WAITS);
     let whom = [SessionId::from("hidden")].into();
     let nobody = |_: &SessionId| None;
@@ -73,7 +73,7 @@ fn an_operator_is_told_which_rule_the_token_needs() {
 }
 
 #[test]
-fn what_is_taken_out_is_granted_to_nobody() {
+fn a_slot_that_is_evicted_while_keys_are_hidden_is_granted_to_no_waiter() {
     let seen = crowd(WAITS);
     let stay = Membership::of(&seen, &"h".into()).unwrap();
     let write = force_eviction(&seen, &stay, "", NOW);

@@ -53,7 +53,7 @@ fn changed(mut seen: View, change: impl Fn(&str, &mut Entry)) -> View {
 }
 
 #[test]
-fn one_that_comes_writes_its_contender_and_reads_the_record_in_one_transaction() {
+fn a_newcomer_writes_its_contender_key_and_reads_the_record_in_one_transaction() {
     let (who, session, dead_since) = (Identity::default(), SessionId::from("me"), BTreeMap::new());
     let joins = |settings: &Settings, with: fn(PlanInput<'_>) -> PlanInput<'_>| {
         join("p", with(plan_input(&session, settings, &who, &dead_since)))
@@ -93,7 +93,7 @@ fn a_follower_reads_nothing_and_watches_nothing_but_its_own_contender() {
 }
 
 #[test]
-fn whoever_finds_that_nobody_watches_over_all_does_and_learns_by_that_write_who_is_there() {
+fn a_waiter_that_finds_no_lookout_becomes_it_and_lists_by_that_write() {
     for lock in [r#"{"Limit":1,"Holders":["a"]}"#, r#"{"Limit":1,"Holders":[]}"#] {
         let plan = asks(&blind(lock), &settings(1, 1), |input| input);
         assert_eq!(lock_of(&plan), format!("{lock} "));
@@ -106,7 +106,7 @@ fn whoever_finds_that_nobody_watches_over_all_does_and_learns_by_that_write_who_
 }
 
 #[test]
-fn whoever_finds_slots_that_nobody_takes_lists() {
+fn a_waiter_that_finds_slots_which_stay_free_lists() {
     // Whoever was to let in the first one has not.
     assert_eq!(needs(r#"{"Limit":2,"Holders":["a"],"Next":["b"]} "#), Some(Refresh::Prefix));
     // The free one is too few for the first in line.
@@ -117,7 +117,7 @@ fn whoever_finds_slots_that_nobody_takes_lists() {
 }
 
 #[test]
-fn whoever_comes_to_free_slots_while_others_come_too_waits_a_moment() {
+fn a_newcomer_to_free_slots_yields_to_concurrent_newcomers() {
     let (until, over) = (NOW + Duration::from_millis(20), NOW.back(Duration::from_millis(1)));
     for lock in [
         r#"{"Limit":2,"Holders":["a"]}"#,
@@ -143,7 +143,7 @@ fn whoever_comes_to_free_slots_while_others_come_too_waits_a_moment() {
 }
 
 #[test]
-fn whoever_lists_names_those_in_line_and_tells_the_last_one_to_watch_over_all() {
+fn a_client_that_lists_writes_the_handoff_list_and_makes_the_last_waiter_the_lookout() {
     let names: Vec<_> = (0..40).map(|n| format!("w{n:02}")).collect();
     let mut waiters = vec![("me", 1, 0)];
     waiters.extend(names.iter().map(|name| (name.as_str(), 1, 0)));
@@ -164,7 +164,7 @@ fn whoever_lists_names_those_in_line_and_tells_the_last_one_to_watch_over_all() 
 }
 
 #[test]
-fn as_long_as_the_first_in_line_is_named_first_nobody_writes_for_those_behind() {
+fn while_the_first_waiter_is_named_first_the_handoff_list_is_not_rewritten() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("c", 1, 0), ("me", 1, 0)]);
     let plan = asks(&seen, &settings(1, 1), |input| input);
@@ -174,7 +174,7 @@ fn as_long_as_the_first_in_line_is_named_first_nobody_writes_for_those_behind() 
 }
 
 #[test]
-fn the_last_one_named_watches_the_folder_whether_it_was_told_or_sees_its_name_there() {
+fn the_last_named_waiter_watches_the_folder_however_it_learns_of_its_task() {
     let folder = |lock: &str, told: bool, since: Moment| {
         let seen = changed(blind(lock), |_, entry| entry.lookout = Some(told));
         let plan =
@@ -213,7 +213,7 @@ fn a_lookout_lists_where_a_holders_name_is_gone_and_only_after_it_has_looked_twi
 }
 
 #[test]
-fn one_that_sees_the_names_alone_does_not_know_enough_to_write() {
+fn a_lookout_that_reads_the_names_alone_does_not_write() {
     let mut seen = queue(r#"{"Limit":1,"Holders":["a"],"Next":["me"]} "#, &["a"], &[("me", 1, 0)]);
     assert!(seen.is_complete());
     seen.see_folder(&Pair::of_folder("p/", ["p/.lock", "p/me"].map(String::from), 70));
@@ -236,7 +236,7 @@ fn a_release_that_empties_the_list_lists_first_and_publishes() {
 }
 
 #[test]
-fn names_that_cannot_be_let_in_by_their_names_make_whoever_releases_list() {
+fn waiters_that_cannot_be_granted_by_name_make_a_release_list() {
     let seen = || queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     for next in [r#""","b""#, r#""me","me""#] {
         let lock = format!(r#"{{"Limit":1,"Holders":["me"],"Next":[{next}]}} "#);
@@ -246,7 +246,7 @@ fn names_that_cannot_be_let_in_by_their_names_make_whoever_releases_list() {
 }
 
 #[test]
-fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
+fn a_write_that_empties_the_handoff_list_lists_newcomers_and_serves_them() {
     let settings = settings(1, 1);
     // By all that is known nobody stands behind the one that is let in.
     let known = queue(r#"{"Limit":1,"Holders":["me"],"Next":["b"]} "#, &["me"], &[("b", 1, 0)]);
@@ -285,7 +285,7 @@ fn an_operators_write_and_one_for_the_dead_list_nothing() {
 }
 
 #[test]
-fn nobody_is_named_while_a_client_of_another_kind_takes_part() {
+fn there_is_no_handoff_list_beside_a_foreign_client() {
     for theirs in ["holds", "waits"] {
         let lock = if theirs == "holds" {
             r#"{"Limit":2,"Holders":["a","theirs"],"Next":["b"]} "#
@@ -302,7 +302,7 @@ fn nobody_is_named_while_a_client_of_another_kind_takes_part() {
 }
 
 #[test]
-fn where_other_clients_take_part_each_watches_the_one_of_ours_ahead_and_the_first_the_record() {
+fn beside_foreign_clients_a_waiter_watches_the_slotkeeper_client_ahead_and_the_first_watches_the_record() {
     let lock = r#"{"Limit":1,"Holders":["theirs"]}"#;
     let seen = view(Some((lock, 0)), &[("theirs", None), ("b", WAITS), ("me", WAITS)]);
     let (who, dead_since, settings) = (Identity::default(), BTreeMap::new(), settings(1, 1));
@@ -317,7 +317,7 @@ fn where_other_clients_take_part_each_watches_the_one_of_ours_ahead_and_the_firs
 }
 
 #[test]
-fn those_whose_names_say_too_little_are_not_named() {
+fn waiters_that_cannot_be_granted_by_name_are_not_named() {
     let waiters = [("first", 1, 0), ("resumed", 1, 0), ("b", 1, 0), ("low", 1, -1)];
     let seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
     let seen = changed(seen, |session, entry| {
@@ -329,7 +329,7 @@ fn those_whose_names_say_too_little_are_not_named() {
 }
 
 #[test]
-fn one_in_the_middle_of_the_line_leaves_it_by_its_own_contender_alone_and_the_last_one_names_another() {
+fn a_waiter_in_the_middle_leaves_by_its_contender_key_alone_and_the_last_named_names_another() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me","c"]} "#;
     let seen = after_reading(blind(r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#), lock, 61);
     let plan = planned(&seen, &settings(1, 1), leave, false);
@@ -349,7 +349,7 @@ fn one_in_the_middle_of_the_line_leaves_it_by_its_own_contender_alone_and_the_la
 }
 
 #[test]
-fn one_that_wants_several_slots_and_leaves_gives_those_that_it_kept_to_the_others() {
+fn a_leaving_waiter_for_several_slots_hands_off_those_that_it_kept_free() {
     let seen = queue(r#"{"Limit":2,"Holders":["a"]}"#, &["a"], &[("me", 2, 0), ("b", 1, 0)]);
     let plan = planned(&seen, &settings(2, 2), leave, false);
     assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a","b"]}"#);
@@ -357,7 +357,7 @@ fn one_that_wants_several_slots_and_leaves_gives_those_that_it_kept_to_the_other
 }
 
 #[test]
-fn a_holder_that_sees_free_slots_while_somebody_is_named_lists() {
+fn a_holder_that_sees_free_slots_beside_a_handoff_list_lists() {
     let seen = |lock: &str| after_reading(queue(r#"{"Limit":2,"Holders":["me"]}"#, &["me"], &[]), lock, 60);
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let (settings, index) = (settings(2, 1), [0]);
@@ -374,7 +374,7 @@ fn a_holder_that_sees_free_slots_while_somebody_is_named_lists() {
 }
 
 #[test]
-fn one_that_is_let_in_and_refuses_another_limit_reads_the_record_before_it_holds() {
+fn a_client_that_refuses_another_limit_reads_the_record_before_it_holds() {
     let mut seen = queue(r#"{"Limit":1,"Holders":["a"],"Next":["me"]} "#, &["a"], &[("me", 1, 0)]);
     let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default()).held(vec![0], "");
     let grant = Pair {
@@ -418,7 +418,7 @@ fn many(lock: &str, holders: &[&str], count: u32) -> View {
 }
 
 #[test]
-fn one_that_lets_many_in_and_names_as_many_has_no_more_steps_than_consul_takes() {
+fn a_write_that_grants_and_names_many_has_no_more_steps_than_consul_accepts() {
     // It comes to slots that are free.
     let comes = many(r#"{"Limit":95,"Holders":["a"]}"#, &["a"], 100);
     let comes = planned(&comes, &settings(95, 1), hold, false);
@@ -430,7 +430,7 @@ fn one_that_lets_many_in_and_names_as_many_has_no_more_steps_than_consul_takes()
 }
 
 #[test]
-fn one_that_releases_many_slots_by_name_has_no_more_steps_than_consul_takes() {
+fn a_release_of_many_slots_by_name_has_no_more_steps_than_consul_accepts() {
     let own = vec![r#""me""#; 40].join(",");
     let next: Vec<_> = (0..32).map(|n| format!(r#""w{n:03}""#)).collect();
     let lock = format!(r#"{{"Limit":40,"Holders":[{own}]}}"#);
@@ -445,7 +445,7 @@ fn one_that_releases_many_slots_by_name_has_no_more_steps_than_consul_takes() {
 }
 
 #[test]
-fn where_nobody_behind_can_be_named_the_first_of_them_is_told_to_watch_over_all() {
+fn without_a_nameable_waiter_the_first_one_becomes_the_lookout() {
     let lock = r#"{"Limit":1,"Holders":["me"],"Next":["b"]} "#;
     let low = queue(lock, &["me"], &[("b", 1, 0), ("low", 1, -1)]);
     let resumed = changed(queue(lock, &["me"], &[("b", 1, 0), ("low", 1, 0)]), |session, entry| {
@@ -460,7 +460,7 @@ fn where_nobody_behind_can_be_named_the_first_of_them_is_told_to_watch_over_all(
 }
 
 #[test]
-fn the_first_of_ours_that_leaves_where_other_clients_take_part_tells_the_next() {
+fn the_first_slotkeeper_client_that_leaves_beside_foreign_clients_notifies_the_next() {
     let lock = r#"{"Limit":1,"Holders":["theirs"]}"#;
     let seen = view(Some((lock, 0)), &[("theirs", None), ("me", WAITS), ("b", WAITS)]);
     let seen = changed(seen, |session, entry| entry.lookout = Some(session == "me"));
@@ -470,7 +470,7 @@ fn the_first_of_ours_that_leaves_where_other_clients_take_part_tells_the_next() 
 }
 
 #[test]
-fn one_that_comes_to_set_the_limit_lists_at_once() {
+fn a_newcomer_that_sets_the_limit_lists_at_once() {
     let sets = Settings { limit_policy: LimitPolicy::Set, ..settings(3, 1) };
     for lock in [r#"{"Limit":1,"Holders":["a"]}"#, r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#] {
         let plan = asks(&blind(lock), &sets, |input| PlanInput { set_limit: true, ..input });
@@ -479,7 +479,7 @@ fn one_that_comes_to_set_the_limit_lists_at_once() {
 }
 
 #[test]
-fn the_first_of_ours_beside_other_clients_takes_a_slot_that_it_sees_free_at_once() {
+fn the_first_slotkeeper_client_beside_foreign_clients_acquires_a_free_slot_at_once() {
     let full = r#"{"Limit":2,"Holders":["t1","t2"]}"#;
     let listed = |people: &[(&str, Option<WaiterState>)]| view(Some((full, 0)), people);
     let known: [(&str, Option<WaiterState>); 3] = [("t1", None), ("t2", None), ("me", WAITS)];
@@ -508,7 +508,7 @@ fn the_first_of_ours_beside_other_clients_takes_a_slot_that_it_sees_free_at_once
 }
 
 #[test]
-fn whoever_comes_to_stand_ahead_beside_other_clients_tells_the_one_that_was_the_first() {
+fn a_waiter_that_joins_ahead_beside_foreign_clients_notifies_the_former_first() {
     let first = |limit| Settings { priority: 1, ..settings(limit, 1) };
     for (told, passed) in [(true, None), (false, None), (false, Some(4))] {
         let people = [("theirs", None), ("b", WAITS), ("c", WAITS)];

@@ -106,7 +106,7 @@ fn all_that_may_be_configured_can_be_acquired() {
 
 /// Of names that do not fit beside the holders, nothing comes but the same record again.
 #[test]
-fn where_no_name_fits_into_the_record_nobody_writes_for_the_sake_of_names() {
+fn a_record_without_room_for_names_is_not_rewritten_for_them() {
     let holders: Vec<_> = (0..9_900).map(id).collect();
     let waiters: Vec<_> = (20_000..20_040).map(id).collect();
     let record = format!(r#"{{"Limit":9900,"Holders":{}}}"#, serde_json::to_string(&holders).unwrap());

@@ -69,7 +69,7 @@ fn nothing_is_written_before_a_delay_is_over_and_no_missing_key_is_watched() {
 }
 
 #[test]
-fn what_is_no_lock_is_left_alone_unless_it_is_ours() {
+fn a_key_that_is_no_lock_is_not_changed_unless_this_session_has_it() {
     for owner in [None, Some("other")] {
         let plan = planned(&seen(owner, 0), None);
         assert!(matches!(plan.outcome, PlanOutcome::Blocked(_)) && plan.write.is_none(), "{plan:?}");
@@ -80,7 +80,7 @@ fn what_is_no_lock_is_left_alone_unless_it_is_ours() {
 }
 
 #[test]
-fn who_goes_unlocks_its_own_lock_or_deletes_it_and_no_other() {
+fn a_release_unlocks_or_deletes_the_sessions_own_lock_only() {
     let (session, who, dead) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let gone = |view: &View, stays| leave(view, plan_input(&session, &wanted(stays), &who, &dead), NOW);
     let mine = seen(Some("me"), LOCK_FLAGS);

@@ -36,7 +36,7 @@ fn nobody(_: &SessionId) -> Option<String> {
 }
 
 #[test]
-fn the_dead_who_were_named_go_and_the_next_come_in_by_the_same_write() {
+fn a_prune_of_named_dead_holders_hands_off_by_the_same_write() {
     let lock = Some((r#"{"Limit":2,"Holders":["dead","a"]}"#, 0));
     let with = |holder: Option<WaiterState>| {
         let waits = Some(WaiterState::Waiting);
@@ -51,7 +51,7 @@ fn the_dead_who_were_named_go_and_the_next_come_in_by_the_same_write() {
 }
 
 #[test]
-fn whoever_lives_again_or_was_not_named_stays() {
+fn a_holder_that_lives_again_or_was_not_meant_is_not_pruned() {
     let lock = Some((r#"{"Limit":3,"Holders":["dead","late","a"]}"#, 0));
     let seen = view(lock, &[("a", None)]);
     // One that died while somebody was asked about the other.
@@ -106,7 +106,7 @@ fn what_is_in_use_is_not_destroyed() {
 }
 
 #[test]
-fn what_nobody_uses_is_deleted_by_its_index_and_then_nothing_is_left() {
+fn an_unused_semaphore_is_deleted_by_its_index_and_nothing_is_left() {
     let mut seen = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[]);
     let write = destroy(&seen, 42, &nobody).unwrap().unwrap();
     assert_eq!(write.ops, [Op::DeleteCas { key: "p/.lock".into(), index: 42 }]);
@@ -131,7 +131,7 @@ fn leftovers_go_before_the_semaphore_that_they_belong_to() {
 }
 
 #[test]
-fn a_lock_that_nobody_has_is_deleted_and_one_that_somebody_has_is_not() {
+fn a_free_lock_is_deleted_and_a_held_one_is_not() {
     let lock = |flags, owner: Option<&str>| {
         let pair = Pair {
             key: "k".into(),

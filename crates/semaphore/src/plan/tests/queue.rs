@@ -30,7 +30,7 @@ pub(super) fn queue(lock: &str, holders: &[&str], waiters: &[(&str, u32, i32)]) 
 }
 
 #[test]
-fn whoever_leaves_lets_the_next_in_with_the_slot_that_becomes_free() {
+fn a_leaving_client_hands_its_slot_off_with_its_index() {
     let seen =
         queue(r#"{"Limit":1,"Holders":["me"],"Next":["b","c"]} "#, &["me"], &[("b", 1, 0), ("c", 1, 0)]);
     let plan = planned(&seen, &settings(1, 1), leave, false);
@@ -62,7 +62,7 @@ fn it_does_so_by_the_hint_alone_where_it_knows_no_more() {
 }
 
 #[test]
-fn whoever_is_named_anew_still_stands_there_as_it_is_known() {
+fn a_waiter_that_is_named_again_is_still_in_the_queue_as_known() {
     // `b` is named already; the others may have left the line and come again, which `.lock` does not show.
     let waiters = [("me", 1, 0), ("b", 1, 0), ("c", 1, 0), ("d", 1, 0)];
     let seen = queue(r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#, &["a"], &waiters);
@@ -86,7 +86,7 @@ fn after_reading(lock: &str) -> View {
 }
 
 #[test]
-fn whose_contender_an_operator_has_deleted_hands_no_number_on_that_others_may_have() {
+fn a_holder_whose_contender_key_was_deleted_hands_no_index_on() {
     let mut seen = after_reading(r#"{"Limit":2,"Holders":["me","a"],"Next":["b"]} "#);
     seen.see_contender(&"me".into(), None, 70);
     let plan = planned(&seen, &settings(2, 1), leave, false);
@@ -123,7 +123,7 @@ fn a_handoff_by_name_writes_no_nonce() {
 }
 
 #[test]
-fn whoever_leaves_does_not_let_itself_in_whatever_the_hint_says() {
+fn a_leaving_client_grants_itself_no_slot_whatever_the_hint_says() {
     let seen = after_reading(r#"{"Limit":1,"Holders":["me"],"Next":["me","b","c"]} "#);
     let plan = planned(&seen, &settings(1, 1), leave, false);
     let lock = r#"{"Limit":1,"Holders":["b"],"Next":["c"]} "#;
@@ -171,7 +171,7 @@ fn any_numbers_in_consul_cost_little() {
 }
 
 #[test]
-fn whoever_is_kept_out_does_not_stand_in_line() {
+fn a_blocked_client_is_not_in_the_queue() {
     let seen = queue(r#"{"Limit":2,"Holders":["a","b"]}"#, &["a", "b"], &[("me", 1, 0)]);
     let refuses = Settings { limit_policy: LimitPolicy::Refuse, ..settings(3, 1) };
     let plan = planned(&seen, &refuses, hold, false);
@@ -180,7 +180,7 @@ fn whoever_is_kept_out_does_not_stand_in_line() {
 }
 
 #[test]
-fn a_party_that_enters_leaves_a_record_to_be_waited_for() {
+fn a_group_that_joins_leaves_a_record_to_watch() {
     let (settings, who, session) = (settings(2, 1), Identity::default(), SessionId::from("me"));
     let (dead_since, prefixes) = (BTreeMap::new(), ["p", "q"].map(String::from));
     let together =
@@ -192,7 +192,7 @@ fn a_party_that_enters_leaves_a_record_to_be_waited_for() {
 }
 
 #[test]
-fn all_free_slots_are_given_on_at_once_in_order_of_priority_and_arrival() {
+fn all_free_slots_are_granted_at_once_by_priority_and_arrival() {
     let waiters = [("b", 1, 0), ("c", 1, 5), ("d", 2, 0), ("e", 1, 0)];
     let seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
     let write = set_limit(&seen, 5, "", NOW).unwrap();
@@ -203,7 +203,7 @@ fn all_free_slots_are_given_on_at_once_in_order_of_priority_and_arrival() {
 }
 
 #[test]
-fn nobody_overtakes_one_that_wants_several_slots_unless_the_limit_can_never_give_them() {
+fn a_waiter_for_several_slots_is_not_overtaken_unless_the_limit_is_too_low() {
     let waiters = [("big", 2, 0), ("small", 1, 0)];
     let seen = queue(r#"{"Limit":2,"Holders":["a","me"]}"#, &["a", "me"], &waiters);
     let plan = planned(&seen, &settings(2, 1), leave, false);
@@ -214,7 +214,7 @@ fn nobody_overtakes_one_that_wants_several_slots_unless_the_limit_can_never_give
 }
 
 #[test]
-fn a_newcomer_does_not_slip_in_before_those_in_line() {
+fn a_newcomer_does_not_overtake_waiters() {
     let seen = queue(r#"{"Limit":2,"Holders":["a"]}"#, &["a"], &[("b", 2, 0)]);
     let plan = planned(&seen, &settings(2, 1), hold, false);
     assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: false });
@@ -226,7 +226,7 @@ fn a_newcomer_does_not_slip_in_before_those_in_line() {
 }
 
 #[test]
-fn one_whose_priority_has_changed_says_where_it_stands_now() {
+fn a_waiter_whose_priority_has_changed_publishes_its_new_position() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]} "#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 5)]);
     // Lowered, it does not know whom else it is behind before it has listed.
@@ -276,7 +276,7 @@ fn more_free_slots_than_one_transaction_can_give_on_take_several() {
 }
 
 #[test]
-fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_others() {
+fn a_group_member_sets_its_limit_without_waiting_for_the_others() {
     let lock = r#"{"Limit":1,"Holders":["a"]}"#;
     let prefixes = ["p".to_owned(), "q".to_owned()];
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
@@ -294,7 +294,7 @@ fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_othe
 }
 
 #[test]
-fn one_that_was_taken_out_goes_to_the_end_of_the_line() {
+fn an_evicted_holder_joins_the_end_of_the_queue() {
     let held = Some(WaiterState::Held);
     let seen = view(
         Some((r#"{"Limit":1,"Holders":["a"]}"#, 0)),
@@ -305,7 +305,7 @@ fn one_that_was_taken_out_goes_to_the_end_of_the_line() {
 }
 
 #[test]
-fn another_kind_of_client_that_stands_ahead_is_left_its_turn_for_a_bounded_time() {
+fn a_foreign_client_ahead_is_left_its_turn_for_a_bounded_time() {
     let waiting = ("me", Some(WaiterState::Waiting));
     let seen = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[("foreign", None), waiting]);
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
@@ -365,7 +365,7 @@ fn the_own_contender_is_watched_and_more_only_by_the_last_one_named() {
 }
 
 #[test]
-fn who_was_let_in_without_being_known_signs_its_entry_once_it_has_held_for_a_while() {
+fn a_holder_after_a_grant_by_name_completes_its_contender_key_after_a_while() {
     let seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let (session, dead_since) = (SessionId::from("me"), BTreeMap::new());
     let who = Identity { pod: Some("loader-1".into()), ..Identity::default() };
@@ -425,7 +425,7 @@ proptest! {
 }
 
 #[test]
-fn one_that_lets_others_in_as_it_comes_does_not_name_itself_before_those_who_came_meanwhile() {
+fn a_newcomer_that_grants_slots_does_not_name_itself_before_concurrent_newcomers() {
     let (who, session, dead_since) = (Identity::default(), "me".into(), BTreeMap::new());
     let view = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &[("b", 1, 0)]);
     let settings = settings(2, 1);
@@ -437,7 +437,7 @@ fn one_that_lets_others_in_as_it_comes_does_not_name_itself_before_those_who_cam
 }
 
 #[test]
-fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
+fn a_client_that_joins_again_is_not_granted_a_slot_by_its_old_name() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me","c"]} "#;
     let view = queue(lock, &["a"], &[("b", 1, 0), ("c", 1, 0)]);
     let plan = planned(&view, &settings(1, 1), hold, false);
@@ -446,7 +446,7 @@ fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
 }
 
 #[test]
-fn one_that_takes_its_slots_together_says_what_it_wants_now() {
+fn a_group_member_writes_what_it_wants_now() {
     let prefixes = ["p".to_owned(), "q".to_owned()];
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let settings = settings(1, 1);
@@ -465,7 +465,7 @@ fn one_that_takes_its_slots_together_says_what_it_wants_now() {
 }
 
 #[test]
-fn one_that_tries_once_and_is_outrun_looks_again_before_it_gives_up() {
+fn a_client_that_tries_once_and_lost_a_race_reads_again_before_it_times_out() {
     let (who, session, dead_since) = (Identity::default(), "me".into(), BTreeMap::new());
     let settings = Settings { wait: Some(Duration::ZERO), ..settings(1, 1) };
     let input = PlanInput { lost_cas_race: true, ..plan_input(&session, &settings, &who, &dead_since) };
@@ -525,7 +525,7 @@ fn the_last_slot_of_the_largest_record_can_be_granted() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_written_again_stands_in_nobodys_way() {
+fn a_contender_value_that_is_too_large_blocks_no_waiter() {
     let mut entry = Entry::new(WaiterState::Waiting, 1, 5, String::new(), Identity::default());
     entry.body = Some("x".repeat(400 * 1024));
     let mut seen = queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[("big", 1, 5), ("me", 1, 0)]);

@@ -32,7 +32,7 @@ fn a_holder_is_checked_taken_out_and_its_slot_handed_off_in_one_transaction() {
 }
 
 #[test]
-fn one_that_only_waits_leaves_its_contender_alone_where_it_is_being_let_in() {
+fn a_waiters_contender_key_is_not_deleted_while_it_is_granted_a_slot() {
     let lock = Some((r#"{"Limit":1,"Holders":["other"],"Next":["dead"]} "#, 0));
     let ops = released(&view(lock, &[("other", HELD), ("dead", WAITS)]), "dead").unwrap();
     assert_eq!(keys(&ops), ["p/dead", "p/dead"]);
