@@ -23,7 +23,7 @@ pub(super) enum Timer {
 
 /// The time of each timer that is set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timers([Option<Moment>; 7]);
+pub(super) struct Timers([Option<Moment>; Timer::LookAgain as usize + 1]);
 
 impl Timers {
     /// The time of the timer, if it is set.
