@@ -14,6 +14,8 @@ use tempfile::TempDir;
 use super::http::{self, Body};
 use super::https;
 use super::ports::Ports;
+use super::processes::has_stopped;
+use super::wait::within;
 
 /// Either takes a second, and on a busy machine many.
 const STARTING: Duration = Duration::from_secs(90);
@@ -80,10 +82,14 @@ impl Consul {
         self.child.as_ref().expect("this Consul was stopped").id()
     }
 
-    /// Sends its process a signal; SIGSTOP and SIGCONT make it silent and back.
+    /// Sends its process a signal; SIGSTOP and SIGCONT make it silent and back. Returns after SIGSTOP when the process answers
+    /// nothing any more: the kernel wakes one thread, which stops the others, and on a busy machine they run on until then.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).unwrap();
         kill_process(pid, signal).unwrap();
+        if signal == Signal::STOP {
+            within(STOPPING, "Consul to stop", || has_stopped(pid));
+        }
     }
 
     /// Ends its process by `signal` and waits for that. The ports stay reserved.

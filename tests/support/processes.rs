@@ -22,6 +22,14 @@ pub fn parent(pid: Pid) -> Option<Pid> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
 }
 
+/// Whether each of its threads is stopped by a signal.
+pub fn has_stopped(pid: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let stats = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")));
+    // A thread may end while they are read.
+    stats.filter_map(Result::ok).all(|stat| stat.contains(") T "))
+}
+
 /// Processor time that it has taken so far, itself and not its children.
 pub fn processor_time(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
