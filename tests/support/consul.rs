@@ -82,8 +82,8 @@ impl Consul {
         self.child.as_ref().expect("this Consul was stopped").id()
     }
 
-    /// Sends its process a signal; SIGSTOP and SIGCONT make it silent and back. Returns after SIGSTOP when the process answers
-    /// nothing any more: the kernel wakes one thread, which stops the others, and on a busy machine they run on until then.
+    /// Sends its process a signal; SIGSTOP and SIGCONT make it silent and back. After SIGSTOP it returns once all threads have
+    /// stopped: the kernel does not stop them at one instant, so that Consul could still answer.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).unwrap();
         kill_process(pid, signal).unwrap();

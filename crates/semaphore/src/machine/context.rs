@@ -1,4 +1,4 @@
-//! What a machine is passed of the rest of its agent, and where it puts its commands.
+//! The context that a keeper passes to a machine: the shared state of the agent, and the queue for commands.
 
 use std::collections::VecDeque;
 use std::time::Duration;

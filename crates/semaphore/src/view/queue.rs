@@ -86,8 +86,8 @@ impl View {
     /// Whether [`View::position`] counts all waiters ahead: the queue was listed, or `.lock` names the session and all ahead of it.
     pub(crate) fn knows_position(&self, session: &SessionId) -> bool {
         let next = self.record().map(|record| record.next.as_slice()).unwrap_or_default();
-        let named = next.iter().take_while(|named| named.as_str() != Record::OTHERS);
-        self.listed || named.into_iter().any(|named| named == session)
+        let mut named = next.iter().take_while(|named| named.as_str() != Record::OTHERS);
+        self.listed || named.any(|named| named == session)
     }
 
     /// A session's position in the queue, from 1. Before the first listing: its position among the waiters that `.lock` names, or
