@@ -52,8 +52,8 @@ pub mod internals {
     }
     pub mod config {
         pub use crate::config::{
-            Config, Environment, Faults, Loaded, LogFormat, LogLevel, Overrides, Release, consul_settings,
-            load, parse, without_file,
+            CommandRules, Config, Environment, Faults, Loaded, LogFormat, LogLevel, Overrides, Release,
+            consul_settings, load, parse, without_file,
         };
     }
     pub mod control {

@@ -29,7 +29,7 @@ impl Consent {
             return Ok(None);
         }
         if !(io::stdin().is_terminal() && stderr.is_terminal()) {
-            print_message("nothing was done: no terminal to ask for confirmation; pass --yes")?;
+            print_message("nothing was done: standard input is no terminal that could confirm; pass --yes")?;
             return Ok(Some(Exit::Usage));
         }
         write!(stderr, "Go on? [y/N] ")?;

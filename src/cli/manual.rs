@@ -125,6 +125,30 @@ pub(super) fn sections(command: &str) -> &'static [Section] {
     }
 }
 
+/// Columns of a terminal for which the tables are made.
+const MAX_COLUMNS: usize = 80;
+/// A longer term stands on a line of its own.
+const MAX_TERM: usize = 17;
+
+/// Writes a meaning from `column` on, after `start`.
+fn wrap(start: &str, column: usize, meaning: &str, text: &mut String) {
+    let mut line = format!("{start:column$}");
+    let mut is_empty = true;
+    for word in meaning.split(' ') {
+        if !is_empty && line.len() + 1 + word.len() > MAX_COLUMNS {
+            let _ = writeln!(text, "{line}");
+            line = " ".repeat(column);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    let _ = writeln!(text, "{line}");
+}
+
 /// The sections as the end of `--help`.
 pub(super) fn help(command: &str) -> String {
     let mut text = String::new();
@@ -135,7 +159,13 @@ pub(super) fn help(command: &str) -> String {
         let _ = writeln!(text, "{first}{}:", rest.to_lowercase());
         let width = section.entries.iter().map(|(term, _)| term.len()).max().unwrap_or(0);
         for (term, meaning) in section.entries {
-            let _ = writeln!(text, "  {term:width$}  {meaning}");
+            if width > MAX_TERM {
+                // As clap does with long flags.
+                let _ = writeln!(text, "  {term}");
+                wrap("", 10, meaning, &mut text);
+            } else {
+                wrap(&format!("  {term}"), width + 4, meaning, &mut text);
+            }
         }
         text.push('\n');
     }
@@ -157,6 +187,14 @@ mod tests {
         }
         for name in documented {
             assert!(config::known_variables().any(|known| known == name), "{name} has no effect");
+        }
+    }
+
+    #[test]
+    fn no_table_is_wider_than_a_terminal() {
+        for command in ["slotkeeper", "run"] {
+            let widest = help(command).lines().map(str::len).max();
+            assert!(widest <= Some(MAX_COLUMNS), "{command}: {widest:?}");
         }
     }
 

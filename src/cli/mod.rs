@@ -24,6 +24,7 @@ mod destroy;
 mod dev;
 mod evict;
 mod guard;
+mod habits;
 mod inspect;
 mod install;
 mod interrupt;
@@ -42,6 +43,7 @@ mod sessions;
 mod set_limit;
 mod start;
 mod status;
+mod version;
 mod wait;
 mod window;
 
@@ -80,6 +82,7 @@ enum Command {
     Man(man::Man),
     Install(install::Install),
     Dev(dev::Dev),
+    Version(version::Version),
     Guard(guard::Guard),
     Exec(guard::Exec),
 }
@@ -106,8 +109,12 @@ pub fn main() -> ExitCode {
             if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
                 termination::write(error.to_string().lines().next().unwrap_or_default());
             }
+            let words: Vec<_> = std::env::args_os().skip(1).collect();
             // A failure to print this is ignored.
-            let _ = error.print();
+            let _ = match habits::corrected(&words).filter(|_| exit == Exit::Usage) {
+                Some(meant) => print_correction(error.to_string().lines().next().unwrap_or_default(), &meant),
+                None => error.print(),
+            };
             return exit.into();
         }
     };
@@ -130,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Man(man) => man.run(),
         Command::Install(install) => install.run(),
         Command::Dev(dev) => dev.run(),
+        Command::Version(version) => version.run(),
         Command::Guard(guard) => guard.run(),
         Command::Exec(exec) => Ok(exec.run()),
     };
@@ -160,7 +168,9 @@ fn failed(error: &anyhow::Error) -> Exit {
 fn exit_of(error: &anyhow::Error) -> Exit {
     let of_operator = error.downcast_ref::<operator::Error>();
     let invalid_key = of_operator.is_some_and(operator::Error::is_invalid_key);
-    if error.is::<Faults>() || FileError::is_misplaced(error) || invalid_key {
+    if let Some(faults) = error.downcast_ref() {
+        exit_of_faults(faults)
+    } else if FileError::is_misplaced(error) || invalid_key {
         Exit::Config
     } else if of_operator.is_some_and(operator::Error::is_unavailable) {
         Exit::Unavailable
@@ -171,11 +181,22 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
+/// A wrong value of a flag is a usage error.
+fn exit_of_faults(faults: &Faults) -> Exit {
+    if faults.are_of_flags() { Exit::Usage } else { Exit::Config }
+}
+
 /// Prints the reason and ends the command with `exit`.
 fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
     let why = why.into();
     print_message(&why)?;
     Ok(Ended::because(exit, why))
+}
+
+/// Prints what is wrong with a command line, and the one that was meant.
+fn print_correction(wrong: &str, meant: &str) -> io::Result<()> {
+    let wrong = wrong.trim_start_matches("error: ");
+    writeln!(io::stderr(), "slotkeeper: {wrong}; did you mean:\n\n    {meant}\n")
 }
 
 /// Prints an error or warning with the program's name.

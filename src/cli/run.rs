@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::set_limit::number_of_slots;
 use super::start::{self, Purpose};
-use super::{ConsulFlags, Ended, Exit, end_with};
+use super::{ConsulFlags, Ended, Exit, end_with, habits, print_correction};
 use crate::agent::{Files, ReadConfig};
-use crate::config::{self, Environment, Faults, Loaded, Overrides};
+use crate::config::{self, CommandRules, Config, Environment, Faults, Loaded, Overrides, Unfit};
 use crate::duration::{self, show};
 use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
@@ -20,9 +21,14 @@ use crate::workload::{Command, unfit_proc};
 const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
 /// Default of `--kill-after`.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Defaults below the flags and the environment: many instances may run on one machine, and the command's own output should
-/// stand out.
-const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
+/// What `run --config` adds to the rules of a configuration, without the flag --kill-after.
+pub(super) const RULES: CommandRules<'static> =
+    CommandRules { defaults: FILE_DEFAULTS, check: &|config| unfit(config, None) };
+
+/// Many instances may run on one machine, so the endpoints are off unless they are configured.
+const FILE_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off")];
+/// Without a file, the command's own output should stand out, too.
+const FLAG_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off"), ("log.level", "warn")];
 
 /// Acquire a slot of a semaphore, or a lock, run a command while it is held, and release it.
 ///
@@ -40,13 +46,13 @@ pub(super) struct Run {
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
     /// The semaphore's limit: its number of slots.
-    #[arg(short = 'n', long, value_name = "N", requires = "prefix")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = number_of_slots, requires = "prefix")]
     limit: Option<u32>,
     /// Acquire the single-key lock PREFIX/.lock, which is also the default without --limit. Its limit is 1.
     #[arg(long, requires = "prefix")]
     lock: bool,
     /// Slots that the command needs.
-    #[arg(long, value_name = "K", requires = "limit", conflicts_with = "lock")]
+    #[arg(long, value_name = "K", value_parser = number_of_slots, requires = "limit", conflicts_with = "lock")]
     slots: Option<u32>,
     /// Priority in the queue; a higher one is served first.
     #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "limit", conflicts_with = "lock")]
@@ -83,9 +89,9 @@ pub(super) struct Run {
         ]
     )]
     config: Option<PathBuf>,
-    /// Time from SIGTERM to SIGKILL, for the command.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
-    kill_after: Duration,
+    /// Time from SIGTERM to SIGKILL, for the command; by default 5s, or less if the TTL allows less.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    kill_after: Option<Duration>,
     /// Time from SIGTERM, SIGINT or SIGQUIT to this process until SIGKILL ends the command and all its processes; by default
     /// without a limit [env: SLOTKEEPER_STOP_AFTER]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -101,6 +107,22 @@ pub(super) struct Run {
     /// The command and its arguments.
     #[arg(value_name = "CMD", last = true, required = true, value_hint = clap::ValueHint::CommandName)]
     command: Vec<OsString>,
+}
+
+/// What the flags say of the command.
+pub(super) struct CommandFlags {
+    words: Vec<OsString>,
+    kill_after: Option<Duration>,
+    stop_after: Option<Duration>,
+}
+
+impl CommandFlags {
+    /// The command, in a session with this TTL.
+    pub(super) fn command(self, ttl: Duration) -> Command {
+        let Self { words, kill_after, stop_after } = self;
+        let kill_after = kill_after.unwrap_or_else(|| KILL_AFTER.min(fence::max_kill_after(ttl)));
+        Command { words, kill_after, stop_after }
+    }
 }
 
 impl Run {
@@ -124,6 +146,16 @@ impl Run {
                 "a lock has one holder; omit --lock for a semaphore, or --limit for a lock",
             )?);
         }
+        if !self.shell && habits::is_shell_line(&self.command) {
+            let wrong =
+                format!("no program is called `{}`", self.command[0].to_string_lossy().escape_debug());
+            let words: Vec<_> = std::env::args_os().skip(1).collect();
+            print_correction(
+                &wrong,
+                &habits::corrected(&words).unwrap_or_else(|| "slotkeeper run … --shell -- …".to_owned()),
+            )?;
+            return Ok(Ended::because(Exit::Usage, wrong));
+        }
         // Check before the acquisition: a slot is not safe to use if the command and all its processes cannot be ended.
         if let Some(why) = unfit_proc() {
             return self.refuse(why);
@@ -134,7 +166,7 @@ impl Run {
             Err(_) => {}
         }
         // As a container's first process it must reap orphans, which it does from a separate process.
-        if let Some(below) = init::run_below(self.kill_after + guard::MAX_RELEASE)? {
+        if let Some(below) = init::run_below(self.kill_after.unwrap_or(KILL_AFTER) + guard::MAX_RELEASE)? {
             return Ok(match below {
                 // That process has printed the reason itself.
                 Below::Ended(code) => Exit::PassedOn(code).into(),
@@ -147,13 +179,9 @@ impl Run {
             });
         }
         let command =
-            Command { words: self.words(), kill_after: self.kill_after, stop_after: self.stop_after };
+            CommandFlags { words: self.words(), kill_after: self.kill_after, stop_after: self.stop_after };
         let file = self.config.clone();
-        let read_config: ReadConfig = Arc::new(move || {
-            let loaded = self.read()?;
-            let wrong = wrong_with(&loaded.config, self.kill_after);
-            wrong.map_or(Ok(loaded), Err)
-        });
+        let read_config: ReadConfig = Arc::new(move || self.read());
         start::run(file, read_config, Purpose::Command(command))
     }
 
@@ -179,7 +207,9 @@ impl Run {
         overrides.flag("--verbose", "log.level", self.verbose.then_some("info"));
         let environment = Environment::of_process();
         if let Some(file) = &self.config {
-            return config::load(file, &overrides, &environment);
+            let check = |config: &Config| unfit(config, self.kill_after);
+            let rules = CommandRules { defaults: FILE_DEFAULTS, check: &check };
+            return config::load_for(rules, file, &overrides, &environment);
         }
         match self.limit.filter(|_| !self.lock) {
             Some(limit) => self.lay_over_semaphore(limit, &mut overrides),
@@ -187,7 +217,9 @@ impl Run {
         }
         overrides.flag("--ttl", "session.ttl", self.ttl.map(show));
         overrides.flag("--node", "session.node", self.node.as_deref());
-        config::parse("defaults", DEFAULTS, &overrides, &environment)
+        let check = |config: &Config| unfit(config, self.kill_after);
+        let rules = CommandRules { defaults: FLAG_DEFAULTS, check: &check };
+        config::without_file(rules, &overrides, &environment)
     }
 
     fn lay_over_semaphore(&self, limit: u32, overrides: &mut Overrides) {
@@ -241,42 +273,44 @@ fn name_of(prefix: &str) -> String {
     if name.is_empty() { "semaphore".to_owned() } else { name.to_owned() }
 }
 
-/// The faults of a configuration that a command cannot run with.
-fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
+/// What a command cannot run with.
+fn unfit(config: &Config, kill_after: Option<Duration>) -> Vec<Unfit> {
+    let mut unfit = Vec::new();
+    let mut add = |flag, field, message: &str| unfit.push(Unfit { flag, field, message: message.to_owned() });
     if config.required().next().is_none() {
-        return Some(config::fault(
+        add(
+            None,
             "semaphores",
             "no semaphore or lock is required, so the command has no slot to run on; add one with `mode: hold`",
-        ));
+        );
     }
     if config.session.state_file.is_some() {
-        return Some(config::fault(
+        add(
+            None,
             "session.state_file",
             "`run` does not resume a session, since the earlier command may still be ending; remove it",
-        ));
+        );
     }
     if config.workload.is_some() {
-        return Some(config::fault(
+        add(
+            None,
             "workload",
             "the section is for an agent beside its workload, and `run` supervises its command itself; remove the section",
-        ));
+        );
     }
     let ttl = config.session.ttl;
     let max = fence::max_kill_after(ttl);
-    (max < kill_after).then(|| {
-        let fix = fence::shortest_ttl(kill_after)
-            .map_or(String::new(), |ttl| format!(", or a TTL of at least {}", show(ttl)));
-        config::fault(
-            "session.ttl",
-            &format!(
-                "with a TTL of {}, --kill-after {} is too long for the command to end before its slot is lost; \
-                 use at most {}{fix}",
-                show(ttl),
-                show(kill_after),
-                show(max)
-            ),
-        )
-    })
+    if let Some(kill_after) = kill_after.filter(|kill_after| *kill_after > max) {
+        let fix = fence::shortest_ttl(kill_after).map_or(String::new(), |ttl| {
+            format!(", or a TTL of at least {} (--ttl, session.ttl)", show(ttl))
+        });
+        let (kill_after, ttl, max) = (show(kill_after), show(ttl), show(max));
+        let message = format!(
+            "{kill_after} is too long for the command to end before its slot is lost, with a TTL of {ttl}; use at most {max}{fix}"
+        );
+        add(Some("--kill-after"), "session.ttl", &message);
+    }
+    unfit
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(super) struct SetLimit {
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     /// The new limit.
-    #[arg(value_name = "N", value_parser = limit)]
+    #[arg(value_name = "N", value_parser = number_of_slots)]
     limit: u32,
     /// Print what was done as JSON.
     #[arg(long)]
@@ -67,7 +67,8 @@ struct Done {
     foreign_waiters: usize,
 }
 
-fn limit(text: &str) -> Result<u32, String> {
+/// Reads a limit or a number of slots.
+pub(super) fn number_of_slots(text: &str) -> Result<u32, String> {
     let bounds = 1..=config::MAX_SLOTS;
     let limit = text.parse().ok().filter(|limit| bounds.contains(limit));
     limit.ok_or_else(|| format!("write a whole number from {} to {}", bounds.start(), bounds.end()))

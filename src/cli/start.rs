@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
-use super::{Ended, Exit};
+use super::run::CommandFlags;
+use super::{Ended, Exit, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
 use crate::control::request::Request;
@@ -27,7 +28,7 @@ use crate::shutdown::SignalRequests;
 use crate::status::{Snapshot, Stage};
 use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
-use crate::workload::{Command, open_files};
+use crate::workload::open_files;
 use crate::{clock, telemetry};
 use slotkeeper_consul::{self, Address};
 use slotkeeper_consul_dev as embedded;
@@ -41,7 +42,7 @@ pub(super) enum Purpose {
         dev: bool,
     },
     /// A command that it runs itself.
-    Command(Command),
+    Command(CommandFlags),
 }
 
 /// Runs the agent to its end. `file` is the configuration file, if there is one.
@@ -79,7 +80,7 @@ async fn read_and_start(
         Ok(Ok(read)) => read,
         Ok(Err(faults)) => {
             writeln!(io::stderr(), "{faults}")?;
-            return Ok(Ended::because(Exit::Config, faults.to_string()));
+            return Ok(Ended::because(exit_of_faults(&faults), faults.to_string()));
         }
         Err(request) => return Ok(ended_before_start(request)),
     };
@@ -105,7 +106,7 @@ async fn start(
 ) -> anyhow::Result<Ended> {
     let (command, dev) = match purpose {
         Purpose::Agent { dev } => (None, dev),
-        Purpose::Command(command) => (Some(command), false),
+        Purpose::Command(command) => (Some(command.command(config.session.ttl)), false),
     };
     // Remove the files of a killed process first: a later step may fail, and stale files would mislead.
     let wanted = config.clone();
@@ -141,12 +142,8 @@ async fn start(
     if let Some(address) = config.http.listen {
         let routes = router(site.clone(), address.ip());
         servers.start(|stop| {
-            let listener = listen(address).with_context(|| {
-                format!(
-                    "cannot listen at http.listen {address}: is another agent running there? Choose another address, \
-                     in the configuration or by SLOTKEEPER_HTTP_LISTEN"
-                )
-            })?;
+            let listener = listen(address)
+                .map_err(|error| cannot_listen("http.listen", address, "SLOTKEEPER_HTTP_LISTEN", error))?;
             let address = listener.local_addr().unwrap_or(address);
             info!(address = %format_args!("http://{address}"), "{ENDPOINTS_SERVED}");
             Ok(serve(listener, routes, limits(), stop))
@@ -216,10 +213,8 @@ fn control_server(
         Listen::Tcp(address) => {
             let token = control::token_of_file(&control.token_file).context("control.token_file")?;
             servers.start(|stop| {
-                let listener = listen(*address).with_context(|| {
-                    format!(
-                        "cannot listen at control.listen {address}: is another agent running there? Choose another"
-                    )
+                let listener = listen(*address).map_err(|error| {
+                    cannot_listen("control.listen", *address, "SLOTKEEPER_CONTROL_LISTEN", error)
                 })?;
                 let address = listener.local_addr().unwrap_or(*address);
                 info!(
@@ -232,6 +227,23 @@ fn control_server(
         }
     }
     Ok(receiver)
+}
+
+/// Explains why the system does not give an address.
+fn cannot_listen(key: &str, address: SocketAddr, variable: &str, error: io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another process listens there, perhaps another agent; choose another port"
+        }
+        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one",
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine does not have that IP address; choose one that it has"
+        }
+        _ => "choose another address",
+    };
+    anyhow::anyhow!(
+        "cannot listen at {key} {address}: {error}: {advice}, in the configuration or by {variable}"
+    )
 }
 
 /// Starts the development server at the configured Consul address if that is on this machine and free. A second agent with the same

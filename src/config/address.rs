@@ -47,12 +47,16 @@ pub fn without_needless_brackets(text: &str) -> Cow<'_, str> {
     needless().map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// An IP address and port.
+/// An IP address and port. `localhost` is 127.0.0.1, and no other name is accepted: a server listens at one address.
 pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
+    if let Some(port) = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
     without_needless_brackets(text).parse().map_err(|_| {
+        let is_port = |port: &str| port.parse::<u16>().is_ok();
         let example = match text.rsplit_once(':') {
-            Some(("", port)) if port.parse::<u16>().is_ok() => format!("0.0.0.0:{port} for every interface"),
-            Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("127.0.0.1:{port}"),
+            Some(("", port)) if is_port(port) => format!("0.0.0.0:{port} for every interface"),
+            None if is_port(text) => format!("127.0.0.1:{text}"),
             Some(_) | None => "127.0.0.1:9377 or [::1]:9377".to_owned(),
         };
         format!("`{text}` is not an IP address with a port; write for example {example}")
@@ -152,8 +156,9 @@ mod tests {
     fn a_listen_address_is_an_ip_address_with_a_port() {
         assert!(tcp("0.0.0.0:9377").is_ok() && tcp("[::]:9377").is_ok());
         assert!(tcp(":9377").unwrap_err().contains("0.0.0.0:9377"));
-        assert!(tcp("localhost:9377").unwrap_err().contains("127.0.0.1:9377"));
-        assert!(tcp("9377").is_err() && tcp("127.0.0.1").is_err());
+        assert_eq!(tcp("localhost:9377"), tcp("127.0.0.1:9377"));
+        assert!(tcp("9378").unwrap_err().contains("127.0.0.1:9378"));
+        assert!(tcp("localhost").is_err() && tcp("example:9377").is_err() && tcp("127.0.0.1").is_err());
         assert_eq!(tcp("[127.0.0.1]:9377"), tcp("127.0.0.1:9377"));
         assert!(tcp("[localhost]:9377").is_err() && tcp("[127.0.0.1:9377").is_err());
     }

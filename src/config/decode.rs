@@ -33,7 +33,8 @@ pub(super) fn decode(findings: &mut Findings) -> RawConfig {
             }
             Err(error) => {
                 let field = of_tracked(&track.path());
-                findings.fault(&field, reworded(&error.to_string()));
+                let hint = hint(&tree, &field);
+                findings.fault(&field, reworded(&error.to_string()) + hint);
                 findings.suppress(empty(&mut tree, field));
             }
         }
@@ -80,6 +81,15 @@ fn empty(tree: &mut Value, field: FieldPath) -> FieldPath {
             (Some(_) | None, Some(parent)) => sought = parent,
             (None, None) => return sought,
         }
+    }
+}
+
+/// What to write in place of a value of a wrong type, where serde's message does not say it.
+fn hint(tree: &Value, field: &FieldPath) -> &'static str {
+    let is_list = matches!(field.last_key(), Some("semaphores" | "locks"));
+    match look_up(tree, field) {
+        Some(Value::Mapping(_)) if is_list => "; begin each entry with `- name: …`",
+        _ => "",
     }
 }
 

@@ -46,8 +46,9 @@ impl Document {
             // The fault's place has the line and column already.
             let suffix = at.map(|(line, column)| format!(" at line {line} column {column}"));
             let message = error.to_string().replacen(suffix.as_deref().unwrap_or_default(), "", 1);
+            let hint = at.and_then(|(line, _)| yaml::hint(text, line)).unwrap_or_default();
             // The message may quote a key of the file.
-            let message = one_line(&message);
+            let message = one_line(&(message + &hint));
             let place = Place::File { name: name.to_owned(), at };
             Fault { place, field: FieldPath::root(), message: format!("not a YAML document: {message}") }
         })?;
@@ -81,6 +82,14 @@ impl Document {
             |one: &&Override| !(sets_both && one.field == token || sets_token && login.covers(&one.field));
         for one in overrides.0.iter().filter(applies) {
             self.apply(one);
+        }
+    }
+
+    /// Sets `field`, unless a source has set it.
+    pub(super) fn apply_default(&mut self, field: &'static str, value: &str) {
+        let field = FieldPath::of(field);
+        if look_up(&self.tree, &field).is_none_or(Value::is_null) {
+            self.apply(&Override { origin: Place::Nowhere, field, value: value.into() });
         }
     }
 

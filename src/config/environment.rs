@@ -58,6 +58,7 @@ const OTHERS: &[&str] = &[
 
 /// Several entries of one field: `pod=batch/import-7,team=warehouse`.
 const LOGIN_META: &str = "SLOTKEEPER_CONSUL_LOGIN_META";
+const AUTH: &str = "CONSUL_HTTP_AUTH";
 const SSL: &str = "CONSUL_HTTP_SSL";
 const SSL_VERIFY: &str = "CONSUL_HTTP_SSL_VERIFY";
 
@@ -139,13 +140,16 @@ impl Environment {
         booleans.chain(self.login_meta().err()).collect()
     }
 
-    /// A line for each unknown variable that begins with `SLOTKEEPER_`.
+    /// A line for each variable that its user would expect to have an effect: Consul's for basic authentication, and unknown ones
+    /// that begin with `SLOTKEEPER_`.
     pub(super) fn warnings(&self) -> Vec<String> {
-        self.0
-            .keys()
-            .filter(|name| name.starts_with("SLOTKEEPER_"))
-            .filter_map(|name| unknown(name))
-            .collect()
+        let own = self.0.keys().filter(|name| name.starts_with("SLOTKEEPER_"));
+        let unsupported = self.get(AUTH).map(|_| {
+            format!(
+                "{AUTH}: basic authentication is not supported, so the variable has no effect; use a token"
+            )
+        });
+        unsupported.into_iter().chain(own.filter_map(|name| unknown(name))).collect()
     }
 
     fn of_field(&self, name: &str) -> Option<&str> {
@@ -239,6 +243,12 @@ mod tests {
                 "SLOTKEEPER_SESION_TTL: no such variable; did you mean SLOTKEEPER_SESSION_TTL?",
             ]
         );
+    }
+
+    #[test]
+    fn a_variable_of_consul_that_has_no_effect_has_a_warning() {
+        let warnings = warnings(&["CONSUL_HTTP_AUTH", "CONSUL_HTTP_TOKEN"]);
+        assert!(warnings.len() == 1 && warnings[0].starts_with("CONSUL_HTTP_AUTH: "), "{warnings:?}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// One fault. Displays as `FILE:LINE:COLUMN: field: what is wrong; what to do`.
+/// One fault. Displays as `FILE:LINE:COLUMN: field: what is wrong; what to do`. A flag names its field itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
     /// Where it was written.
@@ -47,7 +47,7 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, field, message } = self;
-        if *field == FieldPath::root() {
+        if *field == FieldPath::root() || matches!(place, Place::Flag(_)) {
             write!(f, "{place}: {message}")
         } else {
             write!(f, "{place}: {field}: {message}")
@@ -59,6 +59,13 @@ impl fmt::Display for Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Faults(pub Vec<Fault>);
+
+impl Faults {
+    /// Whether all of them are in values of flags.
+    pub fn are_of_flags(&self) -> bool {
+        self.0.iter().all(|fault| matches!(fault.place, Place::Flag(_)))
+    }
+}
 
 impl From<Fault> for Faults {
     fn from(fault: Fault) -> Self {

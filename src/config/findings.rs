@@ -1,7 +1,8 @@
 //! Findings of one check of the configuration: faults and warnings, each with its place.
 
+use super::Unfit;
 use super::document::Document;
-use super::fault::{Fault, Faults};
+use super::fault::{Fault, Faults, Place};
 use super::path::FieldPath;
 use super::spans::Part;
 use super::yaml::YamlIssue;
@@ -77,6 +78,25 @@ impl Findings {
     /// Whether the value of `field` is not known.
     pub(super) fn is_unsure(&self, field: &FieldPath) -> bool {
         self.unsure.iter().any(|unsure| unsure.covers(field))
+    }
+
+    /// Sets the fields that no source sets.
+    pub(super) fn apply_defaults(&mut self, defaults: &[(&'static str, &'static str)]) {
+        defaults.iter().for_each(|(field, value)| self.document.apply_default(field, value));
+    }
+
+    /// Adds a fault of a value that does not fit the command.
+    pub(super) fn unfit(&mut self, Unfit { flag, field, message }: Unfit) {
+        let field = FieldPath::of(field);
+        match flag {
+            Some(flag) => self.faults.push(Fault { place: Place::Flag(flag), field, message }),
+            None => self.fault(&field, message),
+        }
+    }
+
+    /// Whether no fault was found so far.
+    pub(super) fn has_no_fault(&self) -> bool {
+        self.faults.is_empty()
     }
 
     /// Adds a warning about a valid `field`.

@@ -52,16 +52,55 @@ pub struct Loaded<T = Config> {
     pub warnings: Vec<String>,
 }
 
+/// What one command adds to the rules of a configuration.
+#[derive(Clone, Copy)]
+pub struct CommandRules<'a> {
+    /// Fields, with the value that they have if no source sets them.
+    pub defaults: &'a [(&'static str, &'static str)],
+    /// Finds what the command cannot run with, in a configuration without faults.
+    pub check: &'a dyn Fn(&Config) -> Vec<Unfit>,
+}
+
+impl Default for CommandRules<'_> {
+    fn default() -> Self {
+        Self { defaults: &[], check: &|_| Vec::new() }
+    }
+}
+
+/// A value that a configuration may have and a command cannot run with.
+pub struct Unfit {
+    /// The command's flag that does not fit it; none if the value is wrong by itself.
+    pub flag: Option<&'static str>,
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
 /// Reads the file `path`, with `overrides` (flags) before `environment` before the file.
 ///
 /// # Errors
 ///
 /// All faults of the three.
 pub fn load(path: &Path, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
+    load_for(CommandRules::default(), path, overrides, environment)
+}
+
+/// Reads the file `path`, as [`load`] does, for a command.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_for(
+    rules: CommandRules<'_>,
+    path: &Path,
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<Loaded, Faults> {
     let name = path.display().to_string();
     let file =
         std::fs::File::open(path).map_err(|error| whole(&name, format!("cannot be opened: {error}")))?;
-    parse(&name, &read(&name, file)?, overrides, environment)
+    parse_for(rules, &name, &read(&name, file)?, overrides, environment)
 }
 
 /// The text of a file called `name`, bounded.
@@ -94,7 +133,22 @@ pub fn parse(
     overrides: &Overrides,
     environment: &Environment,
 ) -> Result<Loaded, Faults> {
-    finish(Document::read(name, text)?, overrides, environment)
+    parse_for(CommandRules::default(), name, text, overrides, environment)
+}
+
+/// Reads the text of a file called `name`, as [`load_for`] does.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn parse_for(
+    rules: CommandRules<'_>,
+    name: &str,
+    text: &str,
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<Loaded, Faults> {
+    finish(rules, Document::read(name, text)?, overrides, environment)
 }
 
 /// A configuration of flags and variables alone.
@@ -102,8 +156,12 @@ pub fn parse(
 /// # Errors
 ///
 /// As [`load`].
-pub fn without_file(overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
-    finish(Document::empty(), overrides, environment)
+pub fn without_file(
+    rules: CommandRules<'_>,
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<Loaded, Faults> {
+    finish(rules, Document::empty(), overrides, environment)
 }
 
 /// How to reach Consul, by flags and variables alone, for commands that need no other setting.
@@ -121,10 +179,19 @@ pub fn consul_settings(
     findings.finish().map(|warnings| Loaded { config, warnings })
 }
 
-fn finish(document: Document, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
+fn finish(
+    rules: CommandRules<'_>,
+    document: Document,
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<Loaded, Faults> {
     let mut findings = apply_overrides(document, overrides, environment);
+    findings.apply_defaults(rules.defaults);
     let raw = decode::decode(&mut findings);
     let config = raw.check(environment.identity(), &mut findings);
+    if findings.has_no_fault() {
+        (rules.check)(&config).into_iter().for_each(|unfit| findings.unfit(unfit));
+    }
     findings.finish().map(|warnings| Loaded { config, warnings })
 }
 
@@ -138,17 +205,6 @@ fn apply_overrides(mut document: Document, overrides: &Overrides, environment: &
     let mut findings = Findings::of(document);
     findings.add(environment.faults(), environment.warnings());
     findings
-}
-
-/// A fault of a value that a configuration may have and this command does not support.
-pub fn fault(field: &'static str, message: &str) -> Faults {
-    let field = FieldPath::of(field);
-    Fault {
-        place: Place::File { name: "configuration".to_owned(), at: None },
-        field,
-        message: message.to_owned(),
-    }
-    .into()
 }
 
 fn whole(name: &str, message: String) -> Faults {

@@ -32,6 +32,31 @@ impl JsonSchema for DurationString {
     }
 }
 
+/// An address to listen on. A bare port is read as a text, so that its message can name the address to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ListenText(pub(super) String);
+
+impl<'de> Deserialize<'de> for ListenText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = |text: &str| Ok::<_, std::convert::Infallible>(Self(text.to_owned()));
+        deserializer.deserialize_any(Text { what: "an address such as 127.0.0.1:9377", read })
+    }
+}
+
+impl JsonSchema for ListenText {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Listen".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string" })
+    }
+}
+
 /// Reads a text, and also a bare number, for a better message than a wrong type.
 pub(super) struct Text<F> {
     pub(super) what: &'static str,

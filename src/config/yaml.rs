@@ -49,6 +49,31 @@ pub(super) fn parse(text: &str) -> Result<Tree, serde_yaml::Error> {
     Ok(Tree { root, issues: reading.issues })
 }
 
+/// The usual mistake behind a syntax error in a line, counted from 1: a tab, or keys of one mapping in different columns. The hint
+/// quotes no value, which may be secret.
+pub(super) fn hint(text: &str, line: usize) -> Option<String> {
+    let lines: Vec<_> = text.lines().collect();
+    let at = line.checked_sub(1)?;
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    if let Some(tab) =
+        (at..lines.len().min(at + 2)).find(|at| lines[*at][..indent(lines[*at])].contains('\t'))
+    {
+        return Some(format!("; line {} is indented with a tab: YAML allows only spaces", tab + 1));
+    }
+    let here = lines.get(at)?;
+    let above = lines[..at]
+        .iter()
+        .rposition(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))?;
+    // The keys of a list's entry begin after its dash.
+    let key_column = |line: &str| line.len() - line.trim_start_matches([' ', '-']).len();
+    let (own, other) = (key_column(here), key_column(lines[above]));
+    let key = here.trim_start_matches([' ', '-']).split_once(':')?.0;
+    let is_near = own.abs_diff(other) == 1 && !key.contains(char::is_whitespace);
+    is_near.then(|| {
+        format!("; `{key}` begins in column {}, the line above in column {}: align them", own + 1, other + 1)
+    })
+}
+
 struct Reading {
     values: usize,
     issues: Vec<(FieldPath, YamlIssue)>,
@@ -178,6 +203,24 @@ mod tests {
     fn merge_keys_merge() {
         let tree = parse("a: &a {limit: 1}\nb:\n  <<: *a\n  x: 2\n").unwrap();
         assert_eq!(tree.root["b"]["limit"], Value::from(1));
+    }
+
+    #[test]
+    fn a_hint_names_the_usual_mistake_and_no_value() {
+        let fault = |text: &str| {
+            let at = parse(text).err().and_then(|error| error.location()).expect("it is no YAML");
+            hint(text, at.line()).unwrap_or_default()
+        };
+        let entry = "semaphores:\n  - name: a\n   prefix: secret\n    limit: 1\n";
+        assert_eq!(fault(entry), "; `prefix` begins in column 4, the line above in column 5: align them");
+        let tab = "semaphores:\n\t- name: a\n";
+        assert_eq!(fault(tab), "; line 2 is indented with a tab: YAML allows only spaces");
+        assert_eq!(fault("a: [1, 2\n"), "");
+        assert_eq!(fault("a: 'x\nb: 1\n"), "");
+        for line in 0..4 {
+            let _ = hint("", line);
+            let _ = hint("é:\n\u{a0}- é\n", line);
+        }
     }
 
     #[test]

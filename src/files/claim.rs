@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags, flock, statx};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{FileError, custom_flags};
+use super::{FileError, claimant, custom_flags};
 
 /// Only this user needs the lock file.
 const MODE: u32 = 0o600;
@@ -22,11 +22,16 @@ pub enum ClaimError {
     File(#[from] FileError),
     /// Another process has claimed it.
     #[error(
-        "{} is in use by another agent that runs now; give each agent a file of its own, where they share a \
-         configuration by SLOTKEEPER_READINESS_FILE, SLOTKEEPER_STATE_FILE and SLOTKEEPER_CONTROL_LISTEN",
-        path.display()
+        "{} is in use by another agent that runs now{}; agents on one host need different files and addresses. If they share a \
+         configuration, set SLOTKEEPER_READINESS_FILE, SLOTKEEPER_STATE_FILE, SLOTKEEPER_CONTROL_LISTEN and \
+         SLOTKEEPER_HTTP_LISTEN for one of them",
+        path.display(), pid.map_or(String::new(), |pid| format!(" (process {pid})"))
     )]
-    InUse { path: PathBuf },
+    InUse {
+        path: PathBuf,
+        /// Its process id, as far as this process sees it.
+        pid: Option<u32>,
+    },
 }
 
 impl ClaimError {
@@ -127,7 +132,10 @@ impl Claim {
                 let _ = write(&file, "");
                 Ok(Self { path: path.to_owned(), id, place, file, written: String::new() })
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(ClaimError::InUse { path: path.to_owned() }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let pid = claimant::find(path).ok().map(|found| found.claimant.pid);
+                Err(ClaimError::InUse { path: path.to_owned(), pid })
+            }
             Err(error) => Err(cannot(error.into()).into()),
         }
     }

@@ -15,6 +15,9 @@ use thiserror::Error;
 pub use claim::{Claim, ClaimError, ClaimId};
 pub use kept::KeptFile;
 
+/// A folder where a file is configured.
+const FOUND_FOLDER: &str = "it is a folder";
+
 /// Users that could write to a folder could replace the files in it.
 const FOLDER: u32 = 0o755;
 
@@ -43,7 +46,10 @@ impl FileError {
 
     /// Something else is at `path`, such as "it is a folder".
     pub fn misplaced(path: &Path, found: &'static str) -> Self {
-        let advice = "slotkeeper does not touch it; configure another path";
+        let advice = match found {
+            FOUND_FOLDER => "configure the path of a file in it, such as slotkeeper-ready",
+            _ => "slotkeeper does not touch it; configure another path",
+        };
         Self { misplaced: true, ..Self::new("use", path, advice, io::Error::other(found)) }
     }
 
@@ -73,7 +79,7 @@ pub fn refuse_special(path: &Path) -> Result<(), FileError> {
     } else if kind.is_symlink() {
         "it is a symbolic link"
     } else if kind.is_dir() {
-        "it is a folder"
+        FOUND_FOLDER
     } else if kind.is_char_device() || kind.is_block_device() {
         "it is a device"
     } else if kind.is_fifo() {
@@ -257,7 +263,7 @@ mod tests {
             for done in [replace(&at(name), b"new", 0o600).map(drop), remove(&at(name))] {
                 let error = anyhow::Error::from(done.unwrap_err());
                 let said = error.to_string();
-                assert!(said.contains(kind) && said.contains("configure another path"), "{said}");
+                assert!(said.contains(kind) && said.contains("configure "), "{said}");
                 assert!(FileError::is_misplaced(&error), "{said}");
             }
             let after = std::fs::symlink_metadata(at(name)).unwrap();

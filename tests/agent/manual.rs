@@ -67,7 +67,10 @@ fn every_command_has_a_page_with_its_flags() {
     }
     // `--help` ends with the same.
     let (help, run) = (slotkeeper(&["--help"]), slotkeeper(&["run", "--help"]));
-    assert!(help.contains("\nExit status:\n  0   Done") && help.contains("\n  SLOTKEEPER_CONFIG "), "{help}");
+    assert!(
+        help.contains("\nExit status:\n  0   Done") && help.contains("\n  SLOTKEEPER_CONFIG\n"),
+        "{help}"
+    );
     assert!(run.contains("\nExit status:\n") && page("slotkeeper-run.1").contains(".SH \"EXIT STATUS\"\n"));
     // None of a command that is hidden.
     assert_eq!(std::fs::read_dir(&pages).unwrap().count(), commands.len() + 1);

@@ -47,7 +47,7 @@ semaphores:
     limit: many
     required: yes
 acquire: togther
-http: {listen: localhost:9377}
+http: {listen: example:9377}
 hooks:
   on_lost: rm -rf
 drain: {timeout: 0s}
@@ -71,7 +71,7 @@ drain: {timeout: 0s}
             ":19:12: semaphores[2].limit: found string \"many\", expected a whole number",
             ":20:15: semaphores[2].required: found string \"yes\", expected true or false",
             ":21:10: acquire: unknown value `togther`",
-            ":22:16: http.listen: `localhost:9377` is not an IP address",
+            ":22:16: http.listen: `example:9377` is not an IP address",
             ":24:12: hooks.on_lost: found string \"rm -rf\", expected a list such as [command, argument]",
             ":25:18: drain.timeout: 0s is out of bounds; write 1ms to 24h",
         ],

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slotkeeper::internals::config::{self, Config, Environment, Faults, Loaded, LogLevel, Overrides};
+use slotkeeper::internals::config::{
+    self, CommandRules, Config, Environment, Faults, Loaded, LogLevel, Overrides,
+};
 use slotkeeper_consul::{Address, Addresses, AuthMethod, Secret, Settings, TokenSource};
 
 const FILE: &str = "\
@@ -259,11 +261,14 @@ fn flags_alone_make_a_configuration() {
     flags.flag("PREFIX", "semaphores[0].name", Some("jobs-nightly"));
     flags.flag("--limit", "semaphores[0].limit", Some(3));
     flags.flag("--slots", "semaphores[0].slots", Some(2));
-    let config = config::without_file(&flags, &Environment::default()).unwrap().config;
+    let config =
+        config::without_file(CommandRules::default(), &flags, &Environment::default()).unwrap().config;
     assert_eq!((config.semaphores[0].limit, config.semaphores[0].slots), (3, 2));
     flags.flag("--slots", "semaphores[0].slots", Some(4));
-    let faults = config::without_file(&flags, &Environment::default()).unwrap_err().to_string();
-    assert_eq!(faults, "--slots: semaphores[0].slots: 4 is more than the limit, 3; write at most 3");
+    let faults = config::without_file(CommandRules::default(), &flags, &Environment::default())
+        .unwrap_err()
+        .to_string();
+    assert_eq!(faults, "--slots: 4 is more than the limit, 3; write at most 3");
 }
 
 #[test]

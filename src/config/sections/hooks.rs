@@ -30,6 +30,16 @@ pub struct Hooks {
     pub on_leader_changed: Option<Vec<String>>,
 }
 
+impl Hooks {
+    /// The commands, by their keys.
+    pub fn commands(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
+        let Self { on_acquired, on_lost, on_leader_changed } = self;
+        let all =
+            [("on_acquired", on_acquired), ("on_lost", on_lost), ("on_leader_changed", on_leader_changed)];
+        all.into_iter().filter_map(|(key, command)| Some((key, command.as_ref()?)))
+    }
+}
+
 impl RawHooks {
     pub(super) fn check(self, at: &FieldPath, findings: &mut Findings) -> Hooks {
         let Self { on_acquired, on_lost, on_leader_changed } = self;

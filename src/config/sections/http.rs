@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::config::address;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
+use crate::config::scalar::ListenText;
 
 /// Where the read-only endpoints listen by default.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:9377";
@@ -18,7 +19,7 @@ pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:9377";
 pub(super) struct RawHttp {
     /// IP address and port to listen on, or `off`.
     #[schemars(extend("default" = "127.0.0.1:9377"))]
-    pub(super) listen: Option<String>,
+    pub(super) listen: Option<ListenText>,
 }
 
 /// The read-only endpoints.
@@ -31,7 +32,7 @@ pub struct Http {
 impl RawHttp {
     pub(super) fn check(self, at: &FieldPath, findings: &mut Findings) -> Http {
         let Self { listen } = self;
-        let listen = listen.unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
+        let listen = listen.map_or_else(|| DEFAULT_LISTEN.to_owned(), |ListenText(listen)| listen);
         if listen == "off" {
             return Http { listen: None };
         }

@@ -42,6 +42,7 @@ pub enum LogLevel {
     /// Failures.
     Error,
     /// Also events that may need attention.
+    #[serde(alias = "warning")]
     Warn,
     /// Also changes of state.
     #[default]

@@ -179,7 +179,10 @@ impl<'de> Deserialize<'de> for Wait {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let read = |text: &str| match text {
             "forever" => Ok(Self::Forever),
-            bounded => duration::parse(bounded).map(Self::AtMost),
+            bounded => duration::parse(bounded).map(Self::AtMost).map_err(|error| match error {
+                duration::Error::Malformed(_) => format!("{error}, or `forever`"),
+                duration::Error::NoUnit(_) | duration::Error::TooLong(_) => error.to_string(),
+            }),
         };
         deserializer.deserialize_any(Text { what: "`forever` or a duration such as 30s", read })
     }

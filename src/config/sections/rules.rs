@@ -25,9 +25,9 @@ pub(super) fn check(raw: &RawConfig, findings: &mut Findings) {
             &FieldPath::of("semaphores"),
             "nothing to hold; list at least one semaphore, or one of `locks`",
         );
-    } else if any_held(&contended) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
-        let list = if raw.semaphores.iter().flatten().next().is_some() { "semaphores" } else { "locks" };
-        findings.warn(&FieldPath::of(list), "none is required, so readiness waits for no slot");
+    } else if any_semaphore_is_held(raw) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
+        // A follower of a lock is ready without it, by intention.
+        findings.warn(&FieldPath::of("semaphores"), "none is required, so readiness waits for no slot");
     }
     names_are_unique(&contended, findings);
     keys_are_distinct(&contended, findings);
@@ -44,6 +44,11 @@ pub(super) fn check(raw: &RawConfig, findings: &mut Findings) {
 
 fn any_held(contended: &[Contended<'_>]) -> bool {
     contended.iter().any(|one| one.mode != Some(Mode::OnDemand))
+}
+
+fn any_semaphore_is_held(raw: &RawConfig) -> bool {
+    let mut semaphores = raw.semaphores.iter().flatten().flatten();
+    semaphores.any(|one| one.mode != Some(Mode::OnDemand))
 }
 
 /// What semaphores and locks have in common.
@@ -264,7 +269,11 @@ fn files_are_distinct(raw: &RawConfig, findings: &mut Findings) {
 
 /// The two servers need an address each. The control address serves the read-only endpoints too, so one server is enough.
 fn listeners_are_distinct(raw: &RawConfig, findings: &mut Findings) {
-    let http = raw.http.as_ref().and_then(|http| http.listen.as_deref()).unwrap_or(DEFAULT_LISTEN);
+    let http = raw
+        .http
+        .as_ref()
+        .and_then(|http| http.listen.as_ref())
+        .map_or(DEFAULT_LISTEN, |listen| listen.0.as_str());
     let control = raw.control.as_ref().and_then(|control| control.listen.as_deref());
     if control == Some(http) && !http.ends_with(":0") {
         findings.fault(

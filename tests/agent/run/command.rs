@@ -1,7 +1,7 @@
 //! The command as without us: its exit code, streams, signals, and all that it starts.
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use slotkeeper::internals::log_events;
@@ -9,6 +9,7 @@ use slotkeeper::internals::log_events;
 use super::job::{Job, bare, run};
 use crate::consul::Consul;
 use crate::operator::Operator;
+use crate::process::BINARY;
 use crate::support::life::{Life, MEEK, STUBBORN};
 use crate::support::processes;
 use crate::wait_for;
@@ -220,9 +221,48 @@ fn variables_of_an_outer_run_are_not_passed_on() {
 #[test]
 fn timings_that_cannot_be_safe_are_refused() {
     let mut job = Job::live("127.0.0.1:1", &["p/one", "-n", "1", "--ttl", "10s", "--kill-after", "5s"], MEEK);
-    assert_eq!(job.code(), Some(78));
+    assert_eq!(job.code(), Some(64));
     let log = job.log();
     assert!(log.contains("--kill-after") && log.contains("a TTL of at least 16s"), "{log}");
+}
+
+#[test]
+fn without_a_flag_the_time_to_stop_fits_the_ttl() {
+    let consul = Consul::start();
+    let mut job = Job::start(&consul.address(), &["p/one", "-n", "1", "--ttl", "10s"], &["true"]);
+    assert_eq!(job.code(), Some(0), "{}", job.log());
+}
+
+#[test]
+fn a_command_line_of_consul_lock_is_answered_by_the_right_one() {
+    for (line, meant) in [
+        (&["-n", "2", "service/a", "echo hi"][..], "slotkeeper run service/a -n 2 --shell -- 'echo hi'"),
+        (&["service/a", "-n", "1", "--", "echo hi"], "slotkeeper run service/a -n 1 --shell -- 'echo hi'"),
+    ] {
+        let output = Command::new(BINARY).arg("run").args(line).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{line:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.lines().any(|line| line.trim() == meant), "{said}");
+    }
+}
+
+#[test]
+fn a_wrong_value_of_a_flag_is_a_usage_error() {
+    for (flags, said) in [
+        (&["service/a", "-n", "0"][..], "write a whole number from 1 to 10000"),
+        (&["service/a", "-n", "five"], "write a whole number from 1 to 10000"),
+        (&["/service/a", "-n", "1"], "PREFIX: begins with a slash"),
+        (&["service/a", "--ttl", "5s"], "--ttl: 5s is out of bounds"),
+        (
+            &["service/a", "-n", "1", "--format", "json"],
+            "--format: unknown value `json`, expected `list` or `map`",
+        ),
+    ] {
+        let output = Command::new(BINARY).arg("run").args(flags).args(["--", "true"]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{flags:?}: {error}");
+        assert!(error.contains(said), "{flags:?}: {error}");
+    }
 }
 
 /// Process 1 of a process namespace inherits what a hook has left behind; the command itself looks whether it stays.
