@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use rustix::io::Errno;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
@@ -231,15 +232,11 @@ fn control_server(
 
 /// Explains why the system does not give an address.
 fn cannot_listen(key: &str, address: SocketAddr, variable: &str, error: io::Error) -> anyhow::Error {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another process listens there, perhaps another agent; choose another port"
-        }
-        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one",
-        io::ErrorKind::AddrNotAvailable => {
-            "this machine does not have that IP address; choose one that it has"
-        }
-        _ => "choose another address",
+    let advice = match Errno::from_io_error(&error) {
+        Some(Errno::ADDRINUSE) => "another process listens there, perhaps another agent; choose another port",
+        Some(Errno::ACCESS) => "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one",
+        Some(Errno::ADDRNOTAVAIL) => "this machine does not have that IP address; choose one that it has",
+        Some(_) | None => "choose another address",
     };
     anyhow::anyhow!(
         "cannot listen at {key} {address}: {error}: {advice}, in the configuration or by {variable}"

@@ -41,7 +41,7 @@ fn the_command_gets_its_slot_in_its_environment() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.yaml");
     std::fs::write(&file, config.replace("$CONSUL", &consul.address())).unwrap();
-    let mut command = std::process::Command::new(crate::process::BINARY);
+    let mut command = Command::new(BINARY);
     bare(&mut command);
     command.args(["run", "--config"]).arg(&file).args([
         "--",
@@ -122,9 +122,9 @@ fn signals_are_passed_on() {
 fn ignored_signals_stay_ignored() {
     let consul = Consul::start();
     let folder = tempfile::tempdir().unwrap();
-    let mut nohup = std::process::Command::new("sh");
+    let mut nohup = Command::new("sh");
     bare(&mut nohup);
-    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", crate::process::BINARY, "run", "--http-addr"]);
+    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", BINARY, "run", "--http-addr"]);
     nohup.arg(consul.address()).args(ONE).args(["--", "sh", "-c", "echo ready; read -r _; echo done"]);
     let mut job = Job::spawn(
         {
@@ -279,17 +279,9 @@ fn as_the_first_process_of_a_container_it_reaps_orphans() {
     let script = "echo $$ below $PPID; while [ ! -e $0/orphan-ends ]; do sleep 0.02; done\n\
                   tries=0; while grep -l 'State:.Z' /proc/[0-9]*/status; do\n\
                   tries=$((tries + 1)); [ $tries -lt 1500 ] || exit 1; sleep 0.02; done; exit 4";
-    let mut unshare = std::process::Command::new("unshare");
+    let mut unshare = Command::new("unshare");
     bare(&mut unshare);
-    unshare.args([
-        "--user",
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-        crate::process::BINARY,
-        "run",
-    ]);
+    unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", BINARY, "run"]);
     unshare.arg("--config").arg(&file).args(["--", "sh", "-c", script]).arg(folder.path());
     let mut job = Job::spawn(unshare, folder);
     assert_eq!(job.code(), Some(4), "{}\n{}", job.out(), job.log());
@@ -300,9 +292,9 @@ fn the_command_and_its_guard_may_open_as_many_files_as_before() {
     let consul = Consul::start();
     let script = "ulimit -Sn 300; ulimit -Hn 600; exec \"$@\"";
     let told = "ulimit -Sn; sed -n 's/Max open files *//p' /proc/$PPID/limits";
-    let mut command = std::process::Command::new("sh");
+    let mut command = Command::new("sh");
     bare(&mut command);
-    command.args(["-c", script, "sh", crate::process::BINARY, "run", "--http-addr"]).arg(consul.address());
+    command.args(["-c", script, "sh", BINARY, "run", "--http-addr"]).arg(consul.address());
     command.args(ONE).args(["--", "sh", "-c", told]);
     let mut job = Job::spawn(command, tempfile::tempdir().unwrap());
     assert_eq!(job.code(), Some(0), "{}", job.log());
@@ -321,7 +313,7 @@ fn with_a_slow_guard(consul: &Consul) -> (Job, Pid) {
         );
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, config).unwrap();
-        let mut command = std::process::Command::new(crate::process::BINARY);
+        let mut command = Command::new(BINARY);
         bare(&mut command);
         command.args(["run", "--kill-after", "1s", "--config"]).arg(&file);
         command.args(["--", "sh", "-c", "exit 4"]);
