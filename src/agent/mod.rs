@@ -53,6 +53,9 @@ use crate::workload::{Command, Running, signals};
 use slotkeeper_consul::{Client, SessionSpec};
 use slotkeeper_semaphore::{Event, Keeper, Moment, Name, Start};
 
+#[cfg(test)]
+pub(crate) use reload::is_fixed;
+
 use beside::Beside;
 use driver::{Done, Driver, Owner, Requests};
 use ending::Ending;

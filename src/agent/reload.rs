@@ -27,6 +27,8 @@ use crate::log_events::{
     RELOAD_READ_DISCARDED, RELOAD_READ_STUCK, RELOADED, SETTING_NOT_CHANGED,
 };
 use crate::status::{Configuration, LastReload};
+#[cfg(test)]
+pub(crate) use compare::is_fixed;
 use compare::{Changes, compare};
 pub(super) use deferred::Deferred;
 use deferred::{Until, defer};

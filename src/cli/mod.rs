@@ -35,6 +35,8 @@ mod manual;
 mod operator_flags;
 mod probe;
 mod prune;
+#[cfg(test)]
+mod reference;
 mod reload;
 mod row;
 mod run;

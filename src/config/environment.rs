@@ -175,6 +175,13 @@ impl Environment {
     }
 }
 
+/// The variables that set one field, with their fields.
+#[cfg(test)]
+pub(crate) fn fields() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let others = [(SSL_VERIFY, "consul.tls.insecure_skip_verify"), (LOGIN_META, "consul.login.meta")];
+    FIELDS.iter().copied().chain(others)
+}
+
 /// The names of all known variables.
 #[cfg(test)]
 pub(crate) fn known() -> impl Iterator<Item = &'static str> {

@@ -25,9 +25,9 @@ mod value;
 mod yaml;
 
 pub use address::without_needless_brackets;
-#[cfg(test)]
-pub(crate) use environment::known as known_variables;
 pub use environment::{Environment, Identity};
+#[cfg(test)]
+pub(crate) use environment::{fields as variable_fields, known as known_variables};
 pub use fault::{Fault, Faults, Place};
 pub use overrides::Overrides;
 pub use path::FieldPath;

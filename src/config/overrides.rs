@@ -36,6 +36,12 @@ impl Overrides {
         self.push(Place::Variable(name), field, value);
     }
 
+    /// The flags or variables, each with its field.
+    #[cfg(test)]
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (String, String)> {
+        self.0.iter().map(|one| (one.origin.to_string(), one.field.to_string()))
+    }
+
     fn push(&mut self, origin: Place, field: &'static str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.0.push(Override { origin, field: FieldPath::of(field), value: value.into() });

@@ -53,9 +53,32 @@ pub(super) fn compare(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) 
 
 /// Resets in `new` each setting that takes effect only at a restart. Token and TLS files change without one, by a new client.
 /// A login does not: requests under way with its token would be refused after its logout.
+pub(super) fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
+    let differing = fixed_keys(old, new).into_iter().filter(|(_, differs)| *differs);
+    refused.extend(differing.map(|(field, _)| format!("{field} takes effect only at a restart")));
+    let Config { consul, session, acquire, http, control, readiness, workload, log, .. } = old;
+    let token = if changes_login(consul, &new.consul) { &consul.token } else { &new.consul.token }.clone();
+    new.consul =
+        Settings { token, tls: new.consul.tls.clone(), max_wait: new.consul.max_wait, ..consul.clone() };
+    new.session = session.clone();
+    new.acquire = *acquire;
+    new.http = http.clone();
+    new.control.clone_from(control);
+    new.readiness.clone_from(readiness);
+    new.workload.clone_from(workload);
+    new.log.format = log.format;
+}
+
+/// Whether a login begins, ends or changes.
+fn changes_login(old: &Settings, new: &Settings) -> bool {
+    let logs_in = |settings: &Settings| matches!(settings.token, Some(TokenSource::Login(_)));
+    old.token != new.token && (logs_in(old) || logs_in(new))
+}
+
+/// The keys that take effect only at a restart, and whether each differs.
 ///
 /// The patterns have no `..`, so that no key is forgotten: here or in [`changed_keys`].
-pub(super) fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
+fn fixed_keys(old: &Config, new: &Config) -> [(&'static str, bool); 20] {
     let Config {
         consul,
         session,
@@ -75,7 +98,7 @@ pub(super) fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<Strin
         // From the environment, which does not change.
         identity: _,
     } = old;
-    let Settings { address, token, datacenter, namespace, partition, max_wait: _, tls: _ } = consul;
+    let Settings { address, token: _, datacenter, namespace, partition, max_wait: _, tls: _ } = consul;
     let Session {
         name,
         ttl,
@@ -87,15 +110,13 @@ pub(super) fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<Strin
         node,
         state_file,
     } = session;
-    let logs_in = |token: &Option<TokenSource>| matches!(token, Some(TokenSource::Login(_)));
-    let other_login = *token != new.consul.token && (logs_in(token) || logs_in(&new.consul.token));
     let (new_consul, new_session) = (&new.consul, &new.session);
-    let fields = [
+    [
         ("consul.address", *address != new_consul.address),
         ("consul.datacenter", *datacenter != new_consul.datacenter),
         ("consul.namespace", *namespace != new_consul.namespace),
         ("consul.partition", *partition != new_consul.partition),
-        ("consul.login", other_login),
+        ("consul.login", changes_login(consul, new_consul)),
         ("session.name", *name != new_session.name),
         ("session.ttl", *ttl != new_session.ttl),
         ("session.behavior", *behavior != new_session.behavior),
@@ -111,22 +132,16 @@ pub(super) fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<Strin
         ("readiness.file", *readiness != new.readiness),
         ("workload", *workload != new.workload),
         ("log.format", *format != new.log.format),
-    ];
-    let differing = fields.into_iter().filter(|(_, differs)| *differs);
-    refused.extend(differing.map(|(field, _)| format!("{field} takes effect only at a restart")));
-    new.consul = Settings {
-        token: if other_login { token.clone() } else { new.consul.token.clone() },
-        tls: new.consul.tls.clone(),
-        max_wait: new.consul.max_wait,
-        ..consul.clone()
-    };
-    new.session = session.clone();
-    new.acquire = *acquire;
-    new.http.listen = *listen;
-    new.control.clone_from(control);
-    new.readiness.clone_from(readiness);
-    new.workload.clone_from(workload);
-    new.log.format = *format;
+    ]
+}
+
+/// Whether a change of this key takes effect only at a restart.
+#[cfg(test)]
+pub(crate) fn is_fixed(key: &str, config: &Config) -> bool {
+    let fixed = fixed_keys(config, config);
+    fixed
+        .iter()
+        .any(|(fixed, _)| key == *fixed || key.strip_prefix(fixed).is_some_and(|rest| rest.starts_with('.')))
 }
 
 /// The keys of changes outside the semaphores and locks.
