@@ -9,7 +9,7 @@ mod process;
 mod semaphore;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,17 +27,15 @@ use slotkeeper_semaphore::{Moment, Notice, Wall};
 
 /// The value of `slot_index` while no slot is held.
 const NO_SLOT: i64 = -1;
-/// From the answer of a local agent to that of an overloaded Consul.
-const REQUEST_BUCKETS: &[f64] =
-    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-
+/// A write to Consul: on this machine, nearby, far away, overloaded. Every bucket is a series, so a histogram has at most six.
+const WRITE_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 1.0, 5.0];
 /// All metrics of one agent.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     /// The semaphores and locks that have series. A scrape that goes by an older status must not bring back the series of a
-    /// semaphore that was removed.
-    present: Mutex<BTreeSet<String>>,
+    /// semaphore that was removed. The value: whether there are series of leases.
+    present: Mutex<BTreeMap<String, bool>>,
     semaphores: SemaphoreMetrics,
     agent: AgentMetrics,
 }
@@ -54,16 +52,21 @@ impl Metrics {
         Ok(Self { registry: make.registry, present: Mutex::default(), semaphores, agent })
     }
 
-    /// Creates every series of a semaphore.
-    pub fn add_semaphore(&self, name: &str) {
-        self.present().insert(name.to_owned());
-        self.semaphores.add_semaphore(name);
+    /// Creates every series of a semaphore. `lends`: in mode `on_demand`, with series of leases.
+    pub fn add_semaphore(&self, name: &str, lends: bool) {
+        self.add(name, lends);
+        self.semaphores.add_semaphore(name, lends);
     }
 
-    /// Creates every series of a lock. `follows`: the agent watches the lock's owner all the time.
-    pub fn add_lock(&self, name: &str, follows: bool) {
-        self.present().insert(name.to_owned());
-        self.semaphores.add_lock(name, follows);
+    /// Creates every series of a lock. `lends`: in mode `on_demand`, with series of leases.
+    pub fn add_lock(&self, name: &str, lends: bool) {
+        self.add(name, lends);
+        self.semaphores.add_lock(name, lends);
+    }
+
+    /// The series of leases stay until the name is removed: an earlier entry of that name may have leases left.
+    fn add(&self, name: &str, lends: bool) {
+        *self.present().entry(name.to_owned()).or_default() |= lends;
     }
 
     /// Removes the series of a semaphore or lock that was removed from the configuration.
@@ -142,8 +145,8 @@ impl Metrics {
         encode(&self.registry.gather())
     }
 
-    fn present(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // A panic while the lock was held leaves a valid set.
+    fn present(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
+        // A panic while the lock was held leaves a valid map.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,9 +154,12 @@ impl Metrics {
 /// Counts the requests to Consul.
 impl Observer for Metrics {
     fn finished(&self, operation: Operation, code: Code, took: Duration) {
-        let (operation, code) = (operation.as_str(), code.as_str());
-        self.agent.consul_requests.with_label_values(&[operation, code]).inc();
-        self.agent.consul_request_duration.with_label_values(&[operation]).observe(secs(took));
+        let label = operation.label();
+        self.agent.consul_requests.with_label_values(&[label, code.as_str()]).inc();
+        // A watch waits for a change: its duration says nothing about Consul.
+        if operation != Operation::KvWatch {
+            self.agent.consul_request_duration.with_label_values(&[label]).observe(secs(took));
+        }
     }
 }
 
@@ -168,7 +174,7 @@ mod tests {
     #[test]
     fn the_series_of_a_semaphore_exist_until_it_is_removed() {
         let metrics = Metrics::new().unwrap();
-        metrics.add_semaphore("s");
+        metrics.add_semaphore("s", true);
         let text = encode(&metrics.registry.gather()).unwrap();
         for series in [
             "slotkeeper_slot_held{semaphore=\"s\"} 0",
@@ -179,7 +185,7 @@ mod tests {
             "slotkeeper_blocked{semaphore=\"s\"} 0",
             "slotkeeper_waiting_since_timestamp_seconds{semaphore=\"s\"} 0",
             "slotkeeper_held_since_timestamp_seconds{semaphore=\"s\"} 0",
-            "slotkeeper_seen_timestamp_seconds{semaphore=\"s\"} 0",
+            "slotkeeper_last_seen_timestamp_seconds{semaphore=\"s\"} 0",
             "slotkeeper_leases{semaphore=\"s\"} 0",
             "slotkeeper_lease_waiters{semaphore=\"s\"} 0",
             "slotkeeper_leases_expired_total{semaphore=\"s\"} 0",

@@ -2,10 +2,13 @@
 
 use prometheus::{Gauge, Histogram, HistogramVec, IntCounterVec, IntGauge};
 
-use super::REQUEST_BUCKETS;
+use super::WRITE_BUCKETS;
 use super::make::Maker;
 use super::process::Process;
 use slotkeeper_semaphore::FailureKind;
+
+/// A near Consul, a far one, an overloaded one. Fewer than elsewhere: each operation has them.
+const REQUEST_BUCKETS: &[f64] = &[0.01, 0.1, 1.0];
 
 #[derive(Debug)]
 pub(super) struct AgentMetrics {
@@ -24,12 +27,12 @@ impl AgentMetrics {
     pub(super) fn register(make: &Maker) -> prometheus::Result<Self> {
         let operation: &[&str] = &["operation"];
         let metrics = Self {
-            renew_duration: make.histogram("session_renew_duration_seconds", "Duration of a session renewal that was answered", REQUEST_BUCKETS)?,
+            renew_duration: make.histogram("session_renew_duration_seconds", "Duration of a session renewal that was answered", WRITE_BUCKETS)?,
             renew_failures: make.counters("session_renew_failures_total", "Session renewals that failed", &["reason"])?,
             session_expiry: make.float_gauge("session_expiry_timestamp_seconds", "Time at which the lease expires unless it is renewed, as Unix time; 0 without a session")?,
             session_ttl: make.float_gauge("session_ttl_seconds", "TTL of the session, by which its lease is renewed; 0 without one")?,
-            consul_requests: make.counters("consul_requests_total", "Requests to Consul by operation and outcome", &["operation", "code"])?,
-            consul_request_duration: make.histograms("consul_request_duration_seconds", "Duration of requests to Consul; a kv_watch waits for a change", operation, REQUEST_BUCKETS)?,
+            consul_requests: make.counters("consul_requests_total", "Requests to Consul by operation and outcome; a series appears with the first", &["operation", "code"])?,
+            consul_request_duration: make.histograms("consul_request_duration_seconds", "Duration of requests to Consul, without kv_watch, which waits for a change", operation, REQUEST_BUCKETS)?,
             ready: make.gauge("ready", "Whether every required slot is held with a fresh lease (1) or not (0)")?,
             reload_successful: make.gauge("config_last_reload_successful", "Whether the last reload of the configuration succeeded (1) or not (0)")?,
         };

@@ -1,5 +1,7 @@
 //! The gauges, set from the agent's status at each scrape.
 
+use std::collections::BTreeMap;
+
 use super::{Metrics, NO_SLOT, secs};
 use crate::status::{Entry, Lease, Mode, Semaphore, Snapshot, State};
 use slotkeeper_semaphore::{Moment, Wall};
@@ -10,7 +12,7 @@ impl Metrics {
         let present = self.present();
         // A removed entry whose leases remain may have the same name as a configured one. Configured entries come first in the status,
         // and so set the gauges last.
-        let semaphores = snapshot.semaphores.iter().rev().filter(|one| present.contains(&one.entry.name));
+        let semaphores = snapshot.semaphores.iter().rev().filter(|one| present.contains_key(&one.entry.name));
         for semaphore in semaphores {
             let name = &[semaphore.entry.name.as_str()];
             let limit = semaphore.limit.unwrap_or(semaphore.configured_limit);
@@ -29,12 +31,13 @@ impl Metrics {
                 slot: semaphore.slot_indexes.first().copied(),
                 ..Share::of(&semaphore.entry, all, lease_is_fresh)
             };
-            self.set_share(&share, now, wall);
+            self.set_share(&share, lends(&present, name[0]), now, wall);
         }
-        for lock in snapshot.locks.iter().rev().filter(|one| present.contains(&one.entry.name)) {
+        for lock in snapshot.locks.iter().rev().filter(|one| present.contains_key(&one.entry.name)) {
             self.semaphores.holders.with_label_values(&[&lock.entry.name]).set(lock.leader.is_some().into());
             let all = snapshot.locks.iter().map(|one| &one.entry);
-            self.set_share(&Share::of(&lock.entry, all, lease_is_fresh), now, wall);
+            let share = Share::of(&lock.entry, all, lease_is_fresh);
+            self.set_share(&share, lends(&present, &lock.entry.name), now, wall);
         }
         let session = snapshot.session.as_ref();
         self.agent.session_expiry.set(date(session.and_then(|session| session.lease_ends), wall));
@@ -43,14 +46,16 @@ impl Metrics {
     }
 
     /// Sets the gauges that semaphores and locks have in common.
-    fn set_share(&self, share: &Share<'_>, now: Moment, wall: Wall) {
+    fn set_share(&self, share: &Share<'_>, lends: bool, now: Moment, wall: Wall) {
         let Entry { name, state, fencing_token, moments, .. } = share.entry;
         let name = &[name.as_str()];
         let lent: Vec<_> = share.leases.iter().filter(|lease| lease.is_held(now)).collect();
         let waits = share.leases.iter().filter(|lease| lease.state == State::Waiting).count();
         let count = |leases: usize| i64::try_from(leases).unwrap_or(i64::MAX);
-        self.semaphores.leases.with_label_values(name).set(count(lent.len()));
-        self.semaphores.lease_waiters.with_label_values(name).set(count(waits));
+        if lends {
+            self.semaphores.leases.with_label_values(name).set(count(lent.len()));
+            self.semaphores.lease_waiters.with_label_values(name).set(count(waits));
+        }
         self.semaphores.slot_held.with_label_values(name).set(i64::from(share.held) + count(lent.len()));
         self.semaphores.blocked.with_label_values(name).set((*state == State::Blocked).into());
         let slot = share.slot.filter(|_| share.held).map_or(NO_SLOT, Into::into);
@@ -64,7 +69,7 @@ impl Metrics {
         let asked = share.leases.iter().filter_map(|lease| lease.moments.asked_at);
         let asked = moments.asked_at.into_iter().chain(asked).min();
         self.semaphores.waiting_since.with_label_values(name).set(date(asked, wall));
-        self.semaphores.seen.with_label_values(name).set(date(moments.seen_at, wall));
+        self.semaphores.last_seen.with_label_values(name).set(date(moments.seen_at, wall));
     }
 }
 
@@ -98,6 +103,11 @@ fn slots_at_once(semaphore: &Semaphore, now: Moment) -> i64 {
         .min_by_key(|lease| lease.moments.held_since);
     let held = lent.map_or(&semaphore.slot_indexes, |lease| &lease.slot_indexes);
     if held.is_empty() { semaphore.slots.into() } else { i64::try_from(held.len()).unwrap_or(i64::MAX) }
+}
+
+/// Whether the entry of that name has series of leases.
+fn lends(present: &BTreeMap<String, bool>, name: &str) -> bool {
+    present.get(name).is_some_and(|lends| *lends)
 }
 
 /// As Unix time; 0 for none.

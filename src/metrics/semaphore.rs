@@ -3,15 +3,16 @@
 use prometheus::{GaugeVec, HistogramVec, IntCounterVec, IntGaugeVec};
 
 use super::make::Maker;
-use super::{NO_SLOT, REQUEST_BUCKETS};
+use super::{NO_SLOT, WRITE_BUCKETS};
 use slotkeeper_semaphore::LossReason;
 
 const SEMAPHORE: &[&str] = &["semaphore"];
-/// From a free slot to a long queue: milliseconds to hours.
-const ACQUIRE_BUCKETS: &[f64] =
-    &[0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0];
+/// A free slot, a short queue, minutes, half an hour, and the six hours of the alert `SlotkeeperStuckQueue`.
+const ACQUIRE_BUCKETS: &[f64] = &[0.1, 10.0, 120.0, 1800.0, 21_600.0];
+/// Two writes to a near Consul, to a far one, the half second that the protocol promises, and what is too slow.
+const HANDOFF_BUCKETS: &[f64] = &[0.01, 0.05, 0.5, 5.0, 30.0];
 /// From a short step to a day's work.
-const HOLD_BUCKETS: &[f64] = &[0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
+const HOLD_BUCKETS: &[f64] = &[1.0, 60.0, 900.0, 7200.0, 86_400.0];
 
 #[derive(Debug)]
 pub(super) struct SemaphoreMetrics {
@@ -29,7 +30,7 @@ pub(super) struct SemaphoreMetrics {
     pub(super) fencing_token: GaugeVec,
     pub(super) waiting_since: GaugeVec,
     pub(super) held_since: GaugeVec,
-    pub(super) seen: GaugeVec,
+    pub(super) last_seen: GaugeVec,
     pub(super) leases_expired: IntCounterVec,
     pub(super) pruned_holders: IntCounterVec,
     pub(super) cas_conflicts: IntCounterVec,
@@ -49,77 +50,77 @@ impl SemaphoreMetrics {
         let counter = |name, help| make.counters(name, help, SEMAPHORE);
         let histogram = |name, help, buckets| make.histograms(name, help, SEMAPHORE, buckets);
         Ok(Self {
-            slot_held: gauge("slot_held", "Whether the slot is held with a fresh lease (1) or not (0); on demand, by how many clients")?,
-            holders: gauge("holders", "Slots held by any client, by the last reading of .lock")?,
-            limit: gauge("limit", "The limit in force")?,
-            limit_mismatch: gauge("limit_mismatch", "1 while the stored limit differs from the configured one")?,
+            slot_held: gauge("slot_held", "Whether the slot or lock is held with a fresh lease (1) or not (0); in mode on_demand, the number of leases held")?,
+            holders: gauge("holders", "Slots taken by live and dead holders together, by the last reading of .lock; for a lock, 1 while it has a holder")?,
+            limit: gauge("limit", "The limit in force; 1 for a lock")?,
+            limit_mismatch: gauge("limit_mismatch", "Whether the stored limit differs from the configured one (1) or not (0)")?,
             waiters: gauge("waiters", "Live waiters, by the last reading of the semaphore")?,
             queue_position: gauge("queue_position", "Position in the queue, from 1; 0 when not waiting")?,
-            slot_index: gauge("slot_index", "Index of the slot held, from 0 and below the limit, the first of several; -1 when none is held")?,
-            slots: gauge("slots", "Slots that the holder takes at once; of several leases, those of the oldest")?,
-            blocked: gauge("blocked", "1 while the semaphore is blocked; the status says why")?,
-            leases: gauge("leases", "Leases that clients hold, of a semaphore in mode on_demand")?,
-            lease_waiters: gauge("lease_waiters", "Clients that wait for a lease")?,
+            slot_index: gauge("slot_index", "Index of the slot held, from 0 and below the limit, the first of several; 0 for a lock; -1 when none is held")?,
+            slots: gauge("slots", "Slots that the holder takes at once; of several leases, those of the oldest; 1 for a lock")?,
+            blocked: gauge("blocked", "Whether the semaphore or lock is blocked (1) or not (0); the status says why")?,
+            leases: gauge("leases", "Leases of a semaphore or lock that clients hold; only in mode on_demand")?,
+            lease_waiters: gauge("lease_waiters", "Clients that wait for a lease of a semaphore or lock; only in mode on_demand")?,
             fencing_token: float("fencing_token", "ModifyIndex of .lock or of the lock's key when the slot was acquired; 0 when none is held")?,
-            waiting_since: float("waiting_since_timestamp_seconds", "Start of the current wait for a slot, of several waits the oldest, as Unix time; 0 when not waiting")?,
-            held_since: float("held_since_timestamp_seconds", "Time at which the slot was acquired, of several slots the oldest, as Unix time; 0 when none is held")?,
-            seen: float("seen_timestamp_seconds", "Time of the last reading of holders, limit and waiters, as Unix time; 0 before the first")?,
-            leases_expired: counter("leases_expired_total", "Leases that expired because their clients did not renew them in time")?,
+            waiting_since: float("waiting_since_timestamp_seconds", "Start of the current wait for a slot or lock, of several waits the oldest, as Unix time; 0 when not waiting")?,
+            held_since: float("held_since_timestamp_seconds", "Time at which the slot or lock was acquired, of several slots the oldest, as Unix time; 0 when none is held")?,
+            last_seen: float("last_seen_timestamp_seconds", "Time of the last reading of the semaphore or lock, as Unix time; 0 before the first")?,
+            leases_expired: counter("leases_expired_total", "Leases that expired because their clients did not renew them in time; only in mode on_demand")?,
             pruned_holders: counter("pruned_holders_total", "Dead holders that this agent pruned from .lock")?,
-            cas_conflicts: counter("cas_conflicts_total", "Check-and-set writes that lost against another client")?,
-            leader_changes: counter("leader_changes_total", "Changes of a lock's owner, those to this agent included")?,
-            slots_lost: make.counters("slots_lost_total", "Slots lost without a release", &["semaphore", "reason"])?,
-            acquire_duration: histogram("acquire_duration_seconds", "Time from the request for a slot to its acquisition", ACQUIRE_BUCKETS)?,
-            handoff_duration: histogram("handoff_duration_seconds", "Time from seeing a free slot to its acquisition", REQUEST_BUCKETS)?,
-            hold_duration: histogram("hold_duration_seconds", "Time for which a slot was held, until its release or loss", HOLD_BUCKETS)?,
-            prune_duration: histogram("prune_duration_seconds", "Duration of a transaction that pruned", REQUEST_BUCKETS)?,
+            cas_conflicts: counter("cas_conflicts_total", "Check-and-set writes of a semaphore or lock that lost against another client")?,
+            leader_changes: counter("leader_changes_total", "Changes of a lock's holder, those to this agent included")?,
+            slots_lost: make.counters("slots_lost_total", "Slots and locks lost without a release", &["semaphore", "reason"])?,
+            acquire_duration: histogram("acquire_duration_seconds", "Time from the request for a slot or lock to its acquisition", ACQUIRE_BUCKETS)?,
+            handoff_duration: histogram("handoff_duration_seconds", "Time from seeing a free slot or lock to its acquisition", HANDOFF_BUCKETS)?,
+            hold_duration: histogram("hold_duration_seconds", "Time for which a slot or lock was held, until its release or loss", HOLD_BUCKETS)?,
+            prune_duration: histogram("prune_duration_seconds", "Duration of a transaction that pruned dead holders", WRITE_BUCKETS)?,
         })
     }
 
-    /// Creates every series of a semaphore.
-    pub(super) fn add_semaphore(&self, name: &str) {
+    /// Creates every series of a semaphore. `lends`: it has leases.
+    pub(super) fn add_semaphore(&self, name: &str, lends: bool) {
         let labels = &[name];
-        for gauge in self.int_gauges() {
+        for gauge in [&self.limit, &self.limit_mismatch, &self.waiters, &self.queue_position, &self.slots] {
             gauge.with_label_values(labels);
         }
-        for histogram in self.histograms() {
-            histogram.with_label_values(labels);
-        }
-        for counter in self.semaphore_counters() {
-            counter.with_label_values(labels);
-        }
-        self.add_common(name);
+        self.pruned_holders.with_label_values(labels);
+        self.prune_duration.with_label_values(labels);
+        self.add_common(name, lends);
     }
 
-    /// Creates every series of a lock. It has none of a queue, since Consul does not report the waiters of a lock.
-    /// `follows`: the agent watches the lock's owner all the time.
-    pub(super) fn add_lock(&self, name: &str, follows: bool) {
+    /// Creates every series of a lock. It has none of a queue, since Consul does not report the waiters of a lock. Without leases, the
+    /// agent follows who holds it.
+    pub(super) fn add_lock(&self, name: &str, lends: bool) {
         let labels = &[name];
-        for gauge in [&self.slot_held, &self.holders, &self.blocked, &self.leases, &self.lease_waiters] {
-            gauge.with_label_values(labels);
-        }
         for gauge in [&self.limit, &self.slots] {
             gauge.with_label_values(labels).set(1);
+        }
+        if !lends {
+            self.leader_changes.with_label_values(labels);
+        }
+        self.add_common(name, lends);
+    }
+
+    fn add_common(&self, name: &str, lends: bool) {
+        let labels = &[name];
+        for gauge in [&self.slot_held, &self.holders, &self.blocked] {
+            gauge.with_label_values(labels);
+        }
+        self.slot_index.with_label_values(labels).set(NO_SLOT);
+        for gauge in self.float_gauges() {
+            gauge.with_label_values(labels);
+        }
+        self.cas_conflicts.with_label_values(labels);
+        for reason in LossReason::ALL {
+            self.slots_lost.with_label_values(&[name, reason.as_str()]);
         }
         for histogram in [&self.acquire_duration, &self.handoff_duration, &self.hold_duration] {
             histogram.with_label_values(labels);
         }
-        for counter in [&self.cas_conflicts, &self.leases_expired] {
-            counter.with_label_values(labels);
-        }
-        if follows {
-            self.leader_changes.with_label_values(labels);
-        }
-        self.add_common(name);
-    }
-
-    fn add_common(&self, name: &str) {
-        self.slot_index.with_label_values(&[name]).set(NO_SLOT);
-        for gauge in self.float_gauges() {
-            gauge.with_label_values(&[name]);
-        }
-        for reason in LossReason::ALL {
-            self.slots_lost.with_label_values(&[name, reason.as_str()]);
+        if lends {
+            self.leases.with_label_values(labels);
+            self.lease_waiters.with_label_values(labels);
+            self.leases_expired.with_label_values(labels);
         }
     }
 
@@ -136,8 +137,7 @@ impl SemaphoreMetrics {
         for histogram in self.histograms() {
             let _ = histogram.remove_label_values(labels);
         }
-        let _ = self.leader_changes.remove_label_values(labels);
-        for counter in self.semaphore_counters() {
+        for counter in self.counters() {
             let _ = counter.remove_label_values(labels);
         }
         for reason in LossReason::ALL {
@@ -145,8 +145,8 @@ impl SemaphoreMetrics {
         }
     }
 
-    fn semaphore_counters(&self) -> [&IntCounterVec; 3] {
-        [&self.pruned_holders, &self.cas_conflicts, &self.leases_expired]
+    fn counters(&self) -> [&IntCounterVec; 4] {
+        [&self.pruned_holders, &self.cas_conflicts, &self.leader_changes, &self.leases_expired]
     }
 
     fn int_gauges(&self) -> [&IntGaugeVec; 11] {
@@ -166,7 +166,7 @@ impl SemaphoreMetrics {
     }
 
     fn float_gauges(&self) -> [&GaugeVec; 4] {
-        [&self.fencing_token, &self.waiting_since, &self.held_since, &self.seen]
+        [&self.fencing_token, &self.waiting_since, &self.held_since, &self.last_seen]
     }
 
     fn histograms(&self) -> [&HistogramVec; 4] {

@@ -142,9 +142,10 @@ impl Agent {
 
 /// Creates every series of an entry.
 pub(in crate::agent) fn add_series(metrics: &Metrics, entry: &Entry) {
+    let lends = entry.mode == Mode::OnDemand;
     match entry.kind {
-        Kind::Semaphore => metrics.add_semaphore(&entry.name),
-        Kind::Lock => metrics.add_lock(&entry.name, entry.mode == Mode::Hold),
+        Kind::Semaphore => metrics.add_semaphore(&entry.name, lends),
+        Kind::Lock => metrics.add_lock(&entry.name, lends),
     }
 }
 

@@ -228,9 +228,9 @@ impl Agent {
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    /// Requests to Consul of this operation that ended with this code. Their series appears with the first one.
+    /// Requests to Consul, of all operations with this one's label, that ended with this code. Their series appears with the first one.
     pub(crate) fn requests(&self, operation: Operation, code: Code) -> f64 {
-        let (code, operation) = (code.as_str(), operation.as_str());
+        let (code, operation) = (code.as_str(), operation.label());
         let series =
             format!("slotkeeper_consul_requests_total{{code=\"{code}\",operation=\"{operation}\"}} ");
         let text = self.get("/metrics").body;
