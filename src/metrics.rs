@@ -8,6 +8,7 @@ mod make;
 mod process;
 mod semaphore;
 mod text;
+mod textfile;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,14 +22,15 @@ use make::Maker;
 use semaphore::SemaphoreMetrics;
 use text::encode;
 pub use text::openmetrics;
+pub use textfile::Run;
 
 use crate::status::Snapshot;
 use slotkeeper_semaphore::{Moment, Notice, Wall};
 
 /// The value of `slot_index` while no slot is held.
 const NO_SLOT: i64 = -1;
-/// A write to Consul: on this machine, nearby, far away, overloaded. Every bucket is a series, so a histogram has at most six.
-const WRITE_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 1.0, 5.0];
+/// A near Consul, a far one, an overloaded one. Every bucket is a series, and each operation has these.
+const REQUEST_BUCKETS: &[f64] = &[0.01, 0.1, 1.0];
 /// All metrics of one agent.
 #[derive(Debug)]
 pub struct Metrics {
@@ -161,6 +163,12 @@ impl Observer for Metrics {
             self.agent.consul_request_duration.with_label_values(&[label]).observe(secs(took));
         }
     }
+}
+
+/// As Unix time; 0 for none.
+fn date(at: Option<Moment>, wall: Wall) -> f64 {
+    let at = at.and_then(|at| wall.at(at).duration_since(std::time::UNIX_EPOCH).ok());
+    at.map_or(0.0, secs)
 }
 
 fn secs(time: Duration) -> f64 {

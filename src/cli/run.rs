@@ -1,5 +1,7 @@
 //! `slotkeeper run`: runs a command while it holds a slot.
 
+mod output_files;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,16 +11,19 @@ use clap::Args;
 
 use super::set_limit::number_of_slots;
 use super::start::{self, Purpose};
-use super::{ConsulFlags, Ended, Exit, end_with, habits, print_correction};
+use super::{ConsulFlags, Ended, Exit, end_with, exit_of, habits, print_correction};
 use crate::agent::{Files, ReadConfig};
 use crate::config::{self, CommandRules, Config, Environment, Faults, Loaded, Overrides, Unfit};
 use crate::duration::{self, show};
 use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
 use crate::workload::{Command, unfit_proc};
+pub(super) use output_files::OutputFiles;
 
 /// The environment variable of `--stop-after`.
 const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
+/// That of `--metrics-file`.
+const METRICS_FILE: &str = "SLOTKEEPER_METRICS_FILE";
 /// Default of `--kill-after`.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
 /// What `run --config` adds to the rules of a configuration, without the flag --kill-after.
@@ -96,6 +101,10 @@ pub(super) struct Run {
     /// without a limit [env: SLOTKEEPER_STOP_AFTER]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     stop_after: Option<Duration>,
+    /// File for metrics and the result, in the format of the node exporter's textfile collector; written every 15 s and at the end
+    /// [env: SLOTKEEPER_METRICS_FILE]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    metrics_file: Option<PathBuf>,
     /// Run the command's words as one line of $SHELL, or of /bin/sh.
     #[arg(long)]
     shell: bool,
@@ -156,6 +165,16 @@ impl Run {
             )?;
             return Ok(Ended::because(Exit::Usage, wrong));
         }
+        let mut files = match self.output_files() {
+            Ok(files) => files,
+            Err(why) => return self.refuse(&why),
+        };
+        let ended = self.supervise(&mut files);
+        files.finish(code_of(&ended));
+        ended
+    }
+
+    fn supervise(mut self, files: &mut OutputFiles) -> anyhow::Result<Ended> {
         // Check before the acquisition: a slot is not safe to use if the command and all its processes cannot be ended.
         if let Some(why) = unfit_proc() {
             return self.refuse(why);
@@ -168,8 +187,11 @@ impl Run {
         // As a container's first process it must reap orphans, which it does from a separate process.
         if let Some(below) = init::run_below(self.kill_after.unwrap_or(KILL_AFTER) + guard::MAX_RELEASE)? {
             return Ok(match below {
-                // That process has printed the reason itself.
-                Below::Ended(code) => Exit::PassedOn(code).into(),
+                // That process has printed the reason and written the files.
+                Below::Ended(code) => {
+                    files.leave();
+                    Exit::PassedOn(code).into()
+                }
                 Below::Killed(signal) => {
                     let why = format!(
                         "slotkeeper itself was killed by signal {signal}, so its guard ended the command"
@@ -182,7 +204,15 @@ impl Run {
             CommandFlags { words: self.words(), kill_after: self.kill_after, stop_after: self.stop_after };
         let file = self.config.clone();
         let read_config: ReadConfig = Arc::new(move || self.read());
-        start::run(file, read_config, Purpose::Command(command))
+        start::run(file, read_config, Purpose::Command(command, files))
+    }
+
+    /// The files that it writes for other programs.
+    fn output_files(&self) -> Result<OutputFiles, String> {
+        match &self.metrics_file {
+            Some(file) => OutputFiles::check("--metrics-file", Some(file.clone())),
+            None => OutputFiles::check(METRICS_FILE, std::env::var_os(METRICS_FILE).map(PathBuf::from)),
+        }
     }
 
     /// Prints why the command cannot run, and removes a readiness file of an earlier process.
@@ -252,6 +282,11 @@ impl Run {
     fn wait(&self) -> Option<String> {
         self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show)
     }
+}
+
+/// The exit code of this process.
+fn code_of(ended: &anyhow::Result<Ended>) -> u8 {
+    ended.as_ref().map_or_else(exit_of, |ended| ended.exit).code()
 }
 
 /// The environment's value of `--stop-after`; an empty one is absent, as for other variables.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
-use super::run::CommandFlags;
+use super::run::{CommandFlags, OutputFiles};
 use super::{Ended, Exit, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
@@ -36,18 +36,22 @@ use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{listen, serve};
 
 /// The agent's purpose.
-pub(super) enum Purpose {
+pub(super) enum Purpose<'a> {
     /// A workload beside it; `dev`: with a Consul-compatible server in this process.
     Agent {
         /// Whether to start that server.
         dev: bool,
     },
-    /// A command that it runs itself.
-    Command(CommandFlags),
+    /// A command that it runs itself, and the files that are written meanwhile.
+    Command(CommandFlags, &'a mut OutputFiles),
 }
 
 /// Runs the agent to its end. `file` is the configuration file, if there is one.
-pub(super) fn run(file: Option<PathBuf>, read_config: ReadConfig, purpose: Purpose) -> anyhow::Result<Ended> {
+pub(super) fn run(
+    file: Option<PathBuf>,
+    read_config: ReadConfig,
+    purpose: Purpose<'_>,
+) -> anyhow::Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(read_and_start(file, read_config, purpose));
     // A read or write that hangs on a slow disk is abandoned.
@@ -58,13 +62,13 @@ pub(super) fn run(file: Option<PathBuf>, read_config: ReadConfig, purpose: Purpo
 async fn read_and_start(
     file: Option<PathBuf>,
     read_config: ReadConfig,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
 ) -> anyhow::Result<Ended> {
     // Each semaphore needs several connections: raise the limit of open files here, so that no operator has to.
     open_files::raise();
     let signals = match &purpose {
         Purpose::Agent { .. } => SignalRequests::listen(),
-        Purpose::Command(_) => SignalRequests::to_pass_on(),
+        Purpose::Command(..) => SignalRequests::to_pass_on(),
     };
     let mut signals = signals.context("cannot listen for signals")?;
     let read = Arc::clone(&read_config);
@@ -101,13 +105,13 @@ async fn read_and_start(
 async fn start(
     mut config: Config,
     (mut read_config, source): (ReadConfig, Fingerprints),
-    purpose: Purpose,
+    purpose: Purpose<'_>,
     mut signals: SignalRequests,
     log: telemetry::Handle,
 ) -> anyhow::Result<Ended> {
-    let (command, dev) = match purpose {
-        Purpose::Agent { dev } => (None, dev),
-        Purpose::Command(command) => (Some(command.command(config.session.ttl)), false),
+    let (command, written, dev) = match purpose {
+        Purpose::Agent { dev } => (None, None, dev),
+        Purpose::Command(flags, files) => (Some(flags.command(config.session.ttl)), Some(files), false),
     };
     // Remove the files of a killed process first: a later step may fail, and stale files would mislead.
     let wanted = config.clone();
@@ -136,6 +140,9 @@ async fn start(
     }
     let now = clock::now();
     let metrics = Arc::new(Metrics::new().context("cannot register the metrics")?);
+    if let Some(files) = written {
+        files.follow(&metrics);
+    }
     let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
     let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));

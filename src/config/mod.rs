@@ -36,6 +36,7 @@ pub use sections::{
     LogFormat, LogLevel, MAX_SLOTS, Mode, OnLost, Release, Reload, Semaphore, Session, Wait, Workload,
     plain_key, variable_part,
 };
+pub use value::no_system_path;
 
 use document::Document;
 use findings::Findings;

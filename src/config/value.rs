@@ -72,7 +72,11 @@ pub(super) fn own_file(
 }
 
 /// Refuses a path among devices and the kernel's own files. As root, replacing /dev/null by a file breaks the machine.
-pub(super) fn no_system_path(path: &Path) -> Result<(), String> {
+///
+/// # Errors
+///
+/// The path lies below one of them. The text says what to do.
+pub fn no_system_path(path: &Path) -> Result<(), String> {
     const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
     let mut plain = PathBuf::new();
     for component in path.components() {

@@ -2,13 +2,13 @@
 
 use prometheus::{Gauge, Histogram, HistogramVec, IntCounterVec, IntGauge};
 
-use super::WRITE_BUCKETS;
+use super::REQUEST_BUCKETS;
 use super::make::Maker;
 use super::process::Process;
 use slotkeeper_semaphore::FailureKind;
 
-/// A near Consul, a far one, an overloaded one. Fewer than elsewhere: each operation has them.
-const REQUEST_BUCKETS: &[f64] = &[0.01, 0.1, 1.0];
+/// A write to Consul: on this machine, nearby, far away, overloaded.
+const RENEW_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 1.0, 5.0];
 
 #[derive(Debug)]
 pub(super) struct AgentMetrics {
@@ -27,7 +27,7 @@ impl AgentMetrics {
     pub(super) fn register(make: &Maker) -> prometheus::Result<Self> {
         let operation: &[&str] = &["operation"];
         let metrics = Self {
-            renew_duration: make.histogram("session_renew_duration_seconds", "Duration of a session renewal that was answered", WRITE_BUCKETS)?,
+            renew_duration: make.histogram("session_renew_duration_seconds", "Duration of a session renewal that was answered", RENEW_BUCKETS)?,
             renew_failures: make.counters("session_renew_failures_total", "Session renewals that failed", &["reason"])?,
             session_expiry: make.float_gauge("session_expiry_timestamp_seconds", "Time at which the lease expires unless it is renewed, as Unix time; 0 without a session")?,
             session_ttl: make.float_gauge("session_ttl_seconds", "TTL of the session, by which its lease is renewed; 0 without one")?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Metrics, NO_SLOT, secs};
+use super::{Metrics, NO_SLOT, date};
 use crate::status::{Entry, Lease, Mode, Semaphore, Snapshot, State};
 use slotkeeper_semaphore::{Moment, Wall};
 
@@ -108,10 +108,4 @@ fn slots_at_once(semaphore: &Semaphore, now: Moment) -> i64 {
 /// Whether the entry of that name has series of leases.
 fn lends(present: &BTreeMap<String, bool>, name: &str) -> bool {
     present.get(name).is_some_and(|lends| *lends)
-}
-
-/// As Unix time; 0 for none.
-fn date(at: Option<Moment>, wall: Wall) -> f64 {
-    let at = at.and_then(|at| wall.at(at).duration_since(std::time::UNIX_EPOCH).ok());
-    at.map_or(0.0, secs)
 }

@@ -3,7 +3,7 @@
 use prometheus::{GaugeVec, HistogramVec, IntCounterVec, IntGaugeVec};
 
 use super::make::Maker;
-use super::{NO_SLOT, WRITE_BUCKETS};
+use super::{NO_SLOT, REQUEST_BUCKETS};
 use slotkeeper_semaphore::LossReason;
 
 const SEMAPHORE: &[&str] = &["semaphore"];
@@ -73,7 +73,7 @@ impl SemaphoreMetrics {
             acquire_duration: histogram("acquire_duration_seconds", "Time from the request for a slot or lock to its acquisition", ACQUIRE_BUCKETS)?,
             handoff_duration: histogram("handoff_duration_seconds", "Time from seeing a free slot or lock to its acquisition", HANDOFF_BUCKETS)?,
             hold_duration: histogram("hold_duration_seconds", "Time for which a slot or lock was held, until its release or loss", HOLD_BUCKETS)?,
-            prune_duration: histogram("prune_duration_seconds", "Duration of a transaction that pruned dead holders", WRITE_BUCKETS)?,
+            prune_duration: histogram("prune_duration_seconds", "Duration of a transaction that pruned dead holders", REQUEST_BUCKETS)?,
         })
     }
 

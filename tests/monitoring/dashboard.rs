@@ -1,9 +1,11 @@
 //! The dashboard: what Grafana needs stands in it, and nothing that grows with the number of pods.
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::prometheus::promtool;
 use crate::{exposition, repository, rules, words};
 
 /// Metrics that are not on it, and why.
@@ -107,6 +109,62 @@ fn has_what_grafana_needs() {
             assert_eq!(part["datasource"]["uid"], "${datasource}", "{title}");
         }
     }
+}
+
+/// The series of a code appears with the first answer of that code, which a rate alone would miss.
+#[test]
+fn a_failed_request_counts_although_its_series_is_new() {
+    let expr =
+        targets().into_iter().find(|target| target.name.contains("Failed requests to Consul")).unwrap().expr;
+    let series = |labels: &str, of: &str, values: &str| json!({"series": format!("{of}{{{labels}job=\"j\",instance=\"a\"}}"), "values": values});
+    let failed = |code: &str, values: &str| {
+        series(&format!("code=\"{code}\",operation=\"txn\","), "slotkeeper_consul_requests_total", values)
+    };
+    let shows = |seconds: u32, codes: &[(&str, f64)]| {
+        let samples: Vec<_> = codes
+            .iter()
+            .map(|(code, value)| json!({"labels": format!("{{code=\"{code}\"}}"), "value": value}))
+            .collect();
+        json!({"expr": expr, "eval_time": format!("{seconds}s"), "exp_samples": samples})
+    };
+    let tests = json!({"evaluation_interval": "1s", "tests": [
+        {
+            "name": "an agent that has run for long",
+            "interval": "1s",
+            "input_series": [
+                series("", "slotkeeper_ready", "1x60"),
+                series("", "process_start_time_seconds", "-86400x60"),
+                failed("500", "7x60"),
+                failed("403", "_x20 1x40"),
+                failed("200", "0+1x60"),
+            ],
+            "promql_expr_test": [shows(19, &[]), shows(25, &[("403", 0.1)]), shows(40, &[])],
+        },
+        {
+            "name": "an agent that has just started",
+            "interval": "1s",
+            "input_series": [
+                series("", "slotkeeper_ready", "_x20 1x40"),
+                series("", "process_start_time_seconds", "_x20 19x40"),
+                failed("unreachable", "_x20 2x40"),
+            ],
+            "promql_expr_test": [shows(25, &[("unreachable", 0.2)]), shows(40, &[])],
+        },
+        {
+            "name": "old failures after a gap in the scrapes",
+            "interval": "1s",
+            "input_series": [
+                series("", "slotkeeper_ready", "1x5 _x400 1x40"),
+                series("", "process_start_time_seconds", "-86400x5 _x400 -86400x40"),
+                failed("500", "3x5 _x400 3x40"),
+            ],
+            "promql_expr_test": [shows(408, &[]), shows(430, &[])],
+        },
+    ]});
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tests.yaml");
+    std::fs::write(&file, tests.to_string()).unwrap();
+    promtool(&["test", "rules", file.to_str().unwrap()], Stdio::null());
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod exposition;
 mod fleet;
 mod prometheus;
 mod rules;
+mod series;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
