@@ -83,7 +83,7 @@ const NOT_RUN: &[(&str, &[&str])] = &[
     ("agent.md", &["workload"]),
     ("container-image.md", &["image"]),
     ("kubernetes.md", &["cluster"; 4]),
-    ("metrics.md", &["cluster"]),
+    ("metrics.md", &["repository", "cluster"]),
 ];
 
 #[test]

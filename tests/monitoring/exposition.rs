@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::OnceLock;
 
+use crate::consul::Consul;
 use crate::process::{Agent, Home};
 use crate::prometheus::promtool;
-use crate::repository;
 use crate::support::ports::Ports;
+use crate::{repository, textfile};
 
 const CONFIG: &str = "session: {ttl: 10s}\n\
                       semaphores: [{name: s, prefix: p/s, limit: 1}, {name: d, prefix: p/d, limit: 1, mode: on_demand}]\n\
@@ -33,7 +34,11 @@ pub(crate) fn series() -> BTreeSet<String> {
 
 /// Its own metrics, with what the help of each says.
 pub(crate) fn families() -> Vec<(String, String)> {
-    let helps = text().lines().filter_map(|line| line.strip_prefix("# HELP slotkeeper_"));
+    families_of(text())
+}
+
+fn families_of(text: &str) -> Vec<(String, String)> {
+    let helps = text.lines().filter_map(|line| line.strip_prefix("# HELP slotkeeper_"));
     helps
         .map(|line| line.split_once(' ').unwrap())
         .map(|(name, help)| (format!("slotkeeper_{name}"), help.to_owned()))
@@ -41,8 +46,8 @@ pub(crate) fn families() -> Vec<(String, String)> {
 }
 
 /// Its labels but for a histogram's own.
-fn labels(family: &str) -> BTreeSet<String> {
-    let lines = text().lines().filter(|line| {
+fn labels(text: &str, family: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter(|line| {
         line.strip_prefix(family)
             .is_some_and(|rest| ["{", "_bucket{", "_count{"].iter().any(|start| rest.starts_with(start)))
     });
@@ -51,9 +56,9 @@ fn labels(family: &str) -> BTreeSet<String> {
     names.map(|(name, _)| name.to_owned()).filter(|name| name != "le").collect()
 }
 
-fn kind(family: &str) -> &'static str {
+fn kind<'a>(text: &'a str, family: &str) -> &'a str {
     let start = format!("# TYPE {family} ");
-    text().lines().find_map(|line| line.strip_prefix(&start)).unwrap()
+    text.lines().find_map(|line| line.strip_prefix(&start)).unwrap()
 }
 
 #[test]
@@ -67,17 +72,22 @@ fn promtool_accepts_the_metrics() {
     assert!(bad.is_err(), "promtool finds nothing wrong with anything");
 }
 
-/// One line each, in the order of their names.
+/// One line each, in the order of their names in each table.
 #[test]
 fn the_page_of_metrics_has_every_one_as_it_is() {
     let page = std::fs::read_to_string(repository("docs/metrics.md")).unwrap();
     let told: Vec<_> = page.lines().filter(|line| line.starts_with("| `slotkeeper_")).collect();
-    let there: Vec<_> = families()
-        .into_iter()
-        .map(|(name, help)| {
-            let labels: Vec<_> = labels(&name).into_iter().map(|label| format!("`{label}`")).collect();
-            format!("| `{name}` | {} | {} | {help} |", kind(&name), labels.join(", "))
-        })
-        .collect();
+    let rows = |text: &str| -> Vec<String> {
+        let row = |(name, help): (String, String)| {
+            let labels: Vec<_> = labels(text, &name).into_iter().map(|label| format!("`{label}`")).collect();
+            format!("| `{name}` | {} | {} | {help} |", kind(text, &name), labels.join(", "))
+        };
+        families_of(text).into_iter().map(row).collect()
+    };
+    // A second table has what only the file of `run` has.
+    let (consul, folder) = (Consul::start(), tempfile::tempdir().unwrap());
+    let file = textfile::written(&consul.address(), &folder.path().join("job.prom"));
+    let of_run = rows(&file).into_iter().filter(|row| row.starts_with("| `slotkeeper_run_"));
+    let there: Vec<_> = rows(text()).into_iter().chain(of_run).collect();
     assert_eq!(told, there, "docs/metrics.md, and the agent; as it should be:\n{}", there.join("\n"));
 }

@@ -32,6 +32,7 @@ mod fleet;
 mod prometheus;
 mod rules;
 mod series;
+mod textfile;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

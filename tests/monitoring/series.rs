@@ -85,10 +85,12 @@ fn an_agent_that_lends_one_semaphore_has_at_most_140_series() {
     let home = Home::new();
     home.configure(&consul.address(), LEND);
     let agent = Agent::start(&home);
+    // It writes the token before it listens.
+    let control = agent.control_address();
     let ask = |line: &str, body: &str| {
         let token = std::fs::read_to_string(home.path("control.token")).unwrap();
         let headers = format!("Authorization: Bearer {}\r\nContent-Length: {}\r\n", token.trim(), body.len());
-        let reply = request_with(&agent.control_address(), line, &headers, body);
+        let reply = request_with(&control, line, &headers, body);
         (reply.status, serde_json::from_str::<Value>(&reply.body).unwrap_or_default())
     };
     let acquire = || {
@@ -112,8 +114,8 @@ fn an_agent_that_lends_one_semaphore_has_at_most_140_series() {
     });
     assert_eq!(agent.metric("slotkeeper_hold_duration_seconds_count{semaphore=\"s\"}"), 2.0);
     assert_few(&agent, "after two leases");
-    let requests = samples(&agent).iter().filter(|line| line.starts_with("slotkeeper_lease")).count();
-    assert_eq!(requests, 3, "leases, their waiters, and the expired ones");
+    let of_leases = samples(&agent).iter().filter(|line| line.starts_with("slotkeeper_lease")).count();
+    assert_eq!(of_leases, 3, "leases, their waiters, and the expired ones");
 }
 
 #[test]
@@ -140,6 +142,11 @@ fn histograms_have_few_buckets_and_only_entries_with_leases_have_series_of_them(
         let of_requests = series.starts_with("slotkeeper_consul_request_duration_seconds ");
         let most = if of_requests { MAX_REQUEST_BUCKETS } else { MAX_BUCKETS };
         assert!(count <= most, "{series} has {count} buckets");
+    }
+    // Quoted in docs/metrics.md.
+    for (name, count) in [("s", 51), ("l", 42)] {
+        let label = format!("semaphore=\"{name}\"");
+        assert_eq!(samples.iter().filter(|sample| sample.contains(&label)).count(), count, "{name}");
     }
     for (name, lends) in [("s", false), ("d", true), ("l", false), ("e", true)] {
         for family in ["slotkeeper_leases", "slotkeeper_lease_waiters", "slotkeeper_leases_expired_total"] {

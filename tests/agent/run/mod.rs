@@ -6,6 +6,7 @@ mod fencing;
 #[path = "../../support/agent/job.rs"]
 pub(crate) mod job;
 mod killed;
+mod metrics_file;
 mod namespace;
 mod progress;
 mod stop_after;
