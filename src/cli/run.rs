@@ -17,13 +17,11 @@ use crate::config::{self, CommandRules, Config, Environment, Faults, Loaded, Ove
 use crate::duration::{self, show};
 use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
-use crate::workload::{Command, unfit_proc};
+use crate::workload::{Command, METRICS_FILE_VARIABLE, unfit_proc};
 pub(super) use output_files::OutputFiles;
 
 /// The environment variable of `--stop-after`.
 const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
-/// That of `--metrics-file`.
-const METRICS_FILE: &str = "SLOTKEEPER_METRICS_FILE";
 /// Default of `--kill-after`.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
 /// What `run --config` adds to the rules of a configuration, without the flag --kill-after.
@@ -209,9 +207,10 @@ impl Run {
 
     /// The files that it writes for other programs.
     fn output_files(&self) -> Result<OutputFiles, String> {
+        let variable = || std::env::var_os(METRICS_FILE_VARIABLE).map(PathBuf::from);
         match &self.metrics_file {
             Some(file) => OutputFiles::check("--metrics-file", Some(file.clone())),
-            None => OutputFiles::check(METRICS_FILE, std::env::var_os(METRICS_FILE).map(PathBuf::from)),
+            None => OutputFiles::check(METRICS_FILE_VARIABLE, variable()),
         }
     }
 

@@ -9,7 +9,7 @@ use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
 use super::suggest;
 use crate::termination;
-use crate::workload::is_child_variable;
+use crate::workload::{METRICS_FILE_VARIABLE, is_child_variable};
 
 /// Variables that set one field.
 const FIELDS: &[(&str, &str)] = &[
@@ -47,7 +47,7 @@ const OTHERS: &[&str] = &[
     LOGIN_META,
     "SLOTKEEPER_CONFIG",
     "SLOTKEEPER_STOP_AFTER",
-    "SLOTKEEPER_METRICS_FILE",
+    METRICS_FILE_VARIABLE,
     termination::VARIABLE,
     "SLOTKEEPER_POD_NAME",
     "SLOTKEEPER_POD_NAMESPACE",

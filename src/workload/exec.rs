@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-use super::{open_files, terminal};
+use super::{OWN_FILE_VARIABLES, open_files, terminal};
 use crate::stderr::Stderr;
 use crate::termination;
 
@@ -58,11 +58,17 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     } else {
         // Without `/proc` the hook keeps the raised limit.
         let mut this = Command::new(program);
-        this.env_remove(termination::VARIABLE);
+        forget_own_files(&mut this);
         this
     };
     this.args(arguments).process_group(0);
     this
+}
+
+fn forget_own_files(command: &mut Command) {
+    for variable in OWN_FILE_VARIABLES {
+        command.env_remove(variable);
+    }
 }
 
 /// Executes the program. Returns the exit code if that fails.
@@ -84,7 +90,9 @@ pub fn run(start: &Start) -> u8 {
         open_files::restore(soft);
     }
     let Some((program, arguments)) = start.command.split_first() else { return NOT_FOUND };
-    let error = Command::new(program).args(arguments).env_remove(termination::VARIABLE).exec();
+    let mut command = Command::new(program);
+    forget_own_files(&mut command);
+    let error = command.args(arguments).exec();
     let why = format!("cannot run {}: {error}", program.display());
     Stderr::say(&why);
     if start.parent.is_some() {

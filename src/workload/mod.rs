@@ -16,6 +16,11 @@ pub(crate) use guard::holdings::Holdings;
 pub(crate) use guard::tree::unfit_proc;
 pub use running::{Command, CommandEvent, Running};
 
+/// The variable of `run --metrics-file`.
+pub(crate) const METRICS_FILE_VARIABLE: &str = "SLOTKEEPER_METRICS_FILE";
+/// Variables that name files of this process. Child processes do not inherit them: a `run` below this one would write the same.
+pub(crate) const OWN_FILE_VARIABLES: [&str; 2] = [crate::termination::VARIABLE, METRICS_FILE_VARIABLE];
+
 /// Whether `slotkeeper run` sets this variable for its command, where one slotkeeper may run below another.
 pub(crate) fn is_child_variable(name: &str) -> bool {
     name == "SLOTKEEPER_SESSION"

@@ -171,7 +171,12 @@ fn every_metric_exists_from_the_start() {
     let home = home(&consul);
     consul.stop();
     let agent = Agent::start(&home);
-    let text = agent.get("/metrics").body;
+    let mut text = String::new();
+    // It listens before it has made the series.
+    wait_for("the series", || {
+        text = agent.get("/metrics").body;
+        text.contains("slotkeeper_slot_held{")
+    });
     for name in [
         "slot_held",
         "holders",

@@ -162,6 +162,10 @@ fn histograms_have_few_buckets_and_only_entries_with_leases_have_series_of_them(
 fn what_rules_count_is_there_before_it_happens() {
     let ports = Ports::reserve();
     let agent = Lodger::start(&ports.addr(0).to_string(), HOLD);
+    // It listens before it has made the series.
+    wait_for("the series", || {
+        samples(&agent).iter().any(|sample| sample.starts_with("slotkeeper_slot_held{"))
+    });
     let samples = samples(&agent);
     let exprs = rules::all().iter().map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
     let mut used = 0;

@@ -69,13 +69,13 @@ impl Operation {
             Self::SessionCreate | Self::SessionDestroy => "session_write",
             Self::SessionRenew => "session_renew",
             Self::SessionInfo | Self::SessionList => "session_read",
-            Self::KvGet | Self::KvGetMany => "kv_get",
+            Self::KvGet => "kv_get",
+            Self::KvGetMany => "kv_get_many",
             Self::KvList => "kv_list",
             Self::KvWatch => "kv_watch",
             Self::KvPut | Self::KvDelete => "kv_write",
             Self::Txn => "txn",
-            Self::Login => "login",
-            Self::Logout => "logout",
+            Self::Login | Self::Logout => "login",
             Self::Leader | Self::Peers => "status",
         }
     }

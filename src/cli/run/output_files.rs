@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 use tracing::error;
@@ -13,7 +14,7 @@ use tracing::error;
 use crate::clock;
 use crate::config::no_system_path;
 use crate::files::{refuse_special, replace};
-use crate::log_events::{FILE_LATE, FILE_WRITE_FAILED};
+use crate::log_events::{FILE_LATE, FILE_NOT_KEPT, FILE_WRITE_FAILED};
 use crate::metrics::{Metrics, Run};
 
 /// Interval of writes while the command waits or runs.
@@ -32,6 +33,8 @@ pub(in crate::cli) struct OutputFiles {
 
 #[derive(Debug)]
 struct Thread {
+    /// For messages.
+    path: PathBuf,
     orders: Sender<Order>,
     done: Receiver<()>,
 }
@@ -70,22 +73,24 @@ impl OutputFiles {
 
     /// Writes the files for the last time.
     pub(super) fn finish(mut self, code: u8) {
-        let path = self.metrics.as_ref().map(|file| file.path.clone());
         self.order(Order::Finish { code });
         let Some(thread) = self.thread else { return };
         if let Err(RecvTimeoutError::Timeout) = thread.done.recv_timeout(LAST_WRITE_TIMEOUT) {
-            let path = path.unwrap_or_default();
-            error!(path = %path.display(), "{FILE_LATE}; continuing");
+            error!(path = %thread.path.display(), "{FILE_LATE}; continuing");
         }
     }
 
     /// Starts the thread with the first order, after the process has started the one below it.
     fn order(&mut self, order: Order) {
         if let Some(file) = self.metrics.take() {
+            let path = file.path.clone();
             let (orders, receiver) = channel();
             let (done_sender, done) = channel();
-            std::thread::spawn(move || write_files(file, &receiver, &done_sender));
-            self.thread = Some(Thread { orders, done });
+            let thread = thread::Builder::new().name("output files".into());
+            match thread.spawn(move || write_files(file, &receiver, &done_sender)) {
+                Ok(_) => self.thread = Some(Thread { path, orders, done }),
+                Err(error) => error!(path = %path.display(), %error, "{FILE_NOT_KEPT}"),
+            }
         }
         if let Some(thread) = &self.thread {
             // Without a receiver the thread has ended by a panic, which was printed.

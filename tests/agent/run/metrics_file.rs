@@ -177,7 +177,9 @@ fn the_variable_names_it_too_and_an_empty_one_is_absent() {
     let consul = Consul::start();
     let written = |arguments: &[&str], variable: &dyn Fn(&Path) -> std::ffi::OsString| {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = run(&consul.address(), arguments, &["true"]);
+        // The command does not inherit it.
+        let mut command =
+            run(&consul.address(), arguments, &["sh", "-c", "test -z \"${SLOTKEEPER_METRICS_FILE+set}\""]);
         command.env("SLOTKEEPER_METRICS_FILE", variable(&folder.path().join("nightly.prom")));
         let mut job = Job::spawn(command, folder);
         assert_eq!(job.code(), Some(0), "{}", job.log());
