@@ -108,7 +108,8 @@ fn a_policy_that_lacks_a_right_costs_few_logins() {
     wait_for("several refusals", || agent.requests(Operation::Txn, Code::Conflict) >= 6.0);
     let needs = format!(r#"the token needs `key_prefix "{PREFIX}/" {{ policy = "write" }}`"#);
     assert!(agent.log().contains(&needs), "{}", agent.log());
-    assert!(asked(&agent, "login") <= 2.0, "{}", agent.log());
+    // Two logins, and the logout of the first token.
+    assert!(asked(&agent, "login") <= 3.0, "{}", agent.log());
     assert_eq!(agent.terminate(), Some(0));
     assert_eq!(fortress.accessors(), [""; 0]);
 }
