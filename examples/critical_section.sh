@@ -57,7 +57,7 @@ now() {
 # ends SENT: the time until which the slot is certainly held, minus the time to stop the command. It counts from the time at which
 # the request was sent: the answer may have been delayed.
 ends() {
-    left=$(field expires_in)
+    left=$(field expires_in_seconds)
     case $left in *.*) ;; *) left=$left.0 ;; esac
     # Its first two decimals; the 1 before them keeps 08 and 09 from being read as octal.
     decimals=$(printf '1%.2s' "${left#*.}0")
@@ -175,7 +175,9 @@ case $status/$(field code) in
 esac
 lease=$(field lease)
 token=$(field fencing_token)
-slot=$(field slot)
+slot=$(field slot_indexes)
+slot=${slot#[}
+slot=${slot%]}
 trap release EXIT
 # After a wait, that answer does not tell the rest of the lease. A renewal, which is answered at once, does.
 until=$(ends "$sent")

@@ -111,10 +111,10 @@ class Lease:
         timeout = seconds(self._wait) + ACQUIRE_TIMEOUT_MARGIN
         granted = self._agent.request("POST", self._path, {"wait": self._wait}, timeout)
         self.id, self.session = granted["lease"], granted["session"]
-        self.token, self.slot = granted["fencing_token"], granted["slot"]
+        self.token, self.slot = granted["fencing_token"], granted["slot_indexes"][0]
         # The lease counts from the request, since this process may have been paused before it read the answer. After a wait it may
         # have expired by that count. A renewal, which is answered at once, returns the rest.
-        self._ends = sent + seconds(granted["expires_in"])
+        self._ends = sent + seconds(granted["expires_in_seconds"])
         self._try_to_renew(REQUEST_TIMEOUT)
         self._keeper = threading.Thread(target=self._keep, name=f"lease {self.id}", daemon=True)
         self._keeper.start()
@@ -150,7 +150,7 @@ class Lease:
         sent = now()
         try:
             renewed = self._agent.request("POST", f"/v1/leases/{quote(self.id, safe='')}/renew", {}, timeout)
-            self._ends = sent + seconds(renewed["expires_in"])
+            self._ends = sent + seconds(renewed["expires_in_seconds"])
         except Refused as refused:
             if refused.status in (404, 410):
                 self.lost.set()
@@ -173,9 +173,9 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def seconds(expires_in: float | str) -> float:
-    """A duration as the agent writes it: seconds, or a text such as `27s` or `1m30s`."""
-    if isinstance(expires_in, (int, float)):
-        return float(expires_in)
+def seconds(wait: float | str) -> float:
+    """A duration: seconds, or a text such as `27s` or `1m30s`."""
+    if isinstance(wait, (int, float)):
+        return float(wait)
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "": 1}
-    return sum(float(n) * units[unit] for n, unit in re.findall(r"([\d.]+)(ms|s|m|h|)", expires_in))
+    return sum(float(n) * units[unit] for n, unit in re.findall(r"([\d.]+)(ms|s|m|h|)", wait))

@@ -22,6 +22,7 @@ mod module_graph;
 mod operator;
 mod progress;
 mod reload_report;
+mod schema_version;
 mod shutdown;
 mod status;
 mod stderr;

@@ -15,7 +15,7 @@ pub mod evict;
 mod participants;
 mod prefix_snapshot;
 
-pub use participants::{Health, Part, Participant, Role};
+pub use participants::{Part, Participant, Role};
 pub use prefix_snapshot::{Found, Hidden, Inspection, PrefixSnapshot, SESSIONS, WAIT, Waiter, Watch};
 
 /// Failed attempts in a row.

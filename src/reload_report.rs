@@ -5,9 +5,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::schema_version::SchemaVersion;
+
 /// What a reload has changed: names of entries, and fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reloaded {
+    /// The version of this document's schema.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub schema_version: SchemaVersion,
     /// Entries that are new.
     pub added: Vec<String>,
     /// Entries that are not configured any more, and are being released.
@@ -27,7 +33,7 @@ pub struct Reloaded {
 impl fmt::Display for Reloaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("configuration reloaded")?;
-        let Self { added, removed, renamed, changed, refused, pending, deferred } = self;
+        let Self { schema_version: _, added, removed, renamed, changed, refused, pending, deferred } = self;
         for (what, of) in [("added", added), ("removed", removed), ("renamed", renamed), ("changed", changed)]
         {
             if !of.is_empty() {

@@ -9,19 +9,22 @@ mod identity;
 mod lease;
 mod lock;
 mod moments;
+mod participant;
+mod readiness;
 mod semaphore;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use slotkeeper_semaphore::{Moment, Wall};
+use crate::schema_version::SchemaVersion;
+use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 pub use agent::{Agent, Check, Session};
-pub use changes::{Change, Id, What};
+pub use changes::{Change, Event, Id, Subject};
 use configuration::ConfigurationReport;
 pub use configuration::{Configuration, LastReload};
 use consul::ConsulReport;
@@ -31,11 +34,17 @@ pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock};
 pub use moments::Moments;
 use moments::seconds;
+use participant::age;
+pub use participant::{Health, Kind, date};
 pub use semaphore::{Holder, Semaphore, Waiter};
 
 /// The whole status: the document of `/v1/status`, which the command line also parses from agents of other versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
+    /// The version of this document's schema.
+    #[serde(default)]
+    #[schema(required = true)]
+    schema_version: SchemaVersion,
     /// The agent.
     pub agent: Agent,
     /// The configuration in force.
@@ -95,6 +104,8 @@ pub struct Snapshot {
     pub id: Id,
     /// The last changes, the oldest first.
     pub changes: Arc<VecDeque<Change>>,
+    /// The agent's identity.
+    pub who: Identity,
     /// The agent's state.
     pub stage: Stage,
     /// The start of its process.
@@ -132,7 +143,6 @@ pub enum State {
     /// Being released.
     Leaving,
     /// The wait timed out.
-    #[serde(rename = "gave_up")]
     TimedOut,
     /// Lost, and not acquired again.
     Lost,
@@ -155,7 +165,7 @@ impl State {
             Self::Held => "held",
             Self::Blocked => "blocked",
             Self::Leaving => "leaving",
-            Self::TimedOut => "gave_up",
+            Self::TimedOut => "timed_out",
             Self::Lost => "lost",
             Self::Released => "released",
             Self::Unknown => "unknown",
@@ -211,10 +221,12 @@ impl Snapshot {
     /// The document of `/v1/status`.
     pub fn report(&self, now: Moment, wall: Wall) -> Status {
         let checks = self.checks(now, Duration::ZERO);
-        let session = self.session.as_ref().map(|session| session.report(now));
+        let session = self.session.as_ref().map(|session| session.report(now, wall));
         Status {
+            schema_version: SchemaVersion::default(),
             agent: Agent {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                who: self.who.clone(),
                 state: self.stage,
                 ready: checks.iter().all(|check| check.passed),
                 checks,
@@ -229,42 +241,14 @@ impl Snapshot {
         }
     }
 
-    /// The document of `/v1/semaphores/{name}`.
+    /// A semaphore as the status shows it.
     pub fn semaphore_report(&self, semaphore: &Semaphore, now: Moment, wall: Wall) -> Semaphore {
         semaphore.report(self.lease_left(now), now, wall)
     }
 
-    /// The document of `/v1/locks/{name}`.
+    /// A lock as the status shows it.
     pub fn lock_report(&self, lock: &Lock, now: Moment, wall: Wall) -> Lock {
         lock.report(self.lease_left(now), now, wall)
-    }
-
-    /// The readiness file: the session, the fencing token and slot index of each held semaphore, and the fencing token and
-    /// LockIndex of each held lock. Leases belong to their clients.
-    pub fn file(&self) -> serde_json::Value {
-        let held = |entry: &Entry| entry.mode == Mode::Hold && entry.state == State::Held;
-        let semaphores = self.semaphores.iter().filter(|one| held(&one.entry));
-        let semaphores = semaphores.map(|semaphore| {
-            let held = serde_json::json!({
-                "fencing_token": semaphore.entry.fencing_token,
-                "slot": semaphore.slot_indexes.first(),
-                "slot_indexes": semaphore.slot_indexes,
-            });
-            (semaphore.entry.name.as_str(), held)
-        });
-        let locks = self.locks.iter().filter(|one| held(&one.entry));
-        let locks = locks.map(|lock| {
-            let held = serde_json::json!({
-                "fencing_token": lock.entry.fencing_token,
-                "lock_index": lock.lock_index,
-            });
-            (lock.entry.name.as_str(), held)
-        });
-        serde_json::json!({
-            "session": self.session.as_ref().map(|session| &session.id),
-            "semaphores": semaphores.collect::<BTreeMap<_, _>>(),
-            "locks": locks.collect::<BTreeMap<_, _>>(),
-        })
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use super::labels::Labels;
+use super::labels::{self, Labels};
 use crate::config;
 use crate::log_events::{
     BLOCKED, FORMAT_DIFFERS, HOLDER_EVICTED, HOLDERS_PRUNED, LEASE_LOCK_DELAY, LEASE_LOCK_LEADER,
@@ -17,6 +17,7 @@ use crate::log_events::{
     SLOT_RESUMED, UNANSWERED_SESSIONS_DESTROYED, WAIT_TIMED_OUT, WAIT_UNANSWERED, WAITER_EVICTED, WAITING,
     WRITE_CONFLICT,
 };
+use crate::status::{Kind, Subject};
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
 use slotkeeper_semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 
@@ -210,6 +211,7 @@ pub(super) fn call_hook(
     let label = labels.of(name);
     let mut environment =
         vec![("SLOTKEEPER_EVENT", event.as_str().to_owned()), ("SLOTKEEPER_SEMAPHORE", label.to_string())];
+    environment.extend(labels::subject(name, &label).into_iter().flat_map(place_variables));
     environment.extend(about);
     Some(hooks.call(Call { slot: name.clone(), label, event, command, environment }))
 }
@@ -217,10 +219,21 @@ pub(super) fn call_hook(
 /// Environment variables of a hook.
 type Variables = Vec<(&'static str, String)>;
 
+/// The place in Consul.
+fn place_variables(subject: Subject) -> Variables {
+    let place = match subject.kind {
+        Kind::Semaphore => "SLOTKEEPER_PREFIX",
+        Kind::Lock => "SLOTKEEPER_KEY",
+    };
+    vec![("SLOTKEEPER_KIND", subject.kind.as_str().to_owned()), (place, subject.key)]
+}
+
 fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
     let mut about =
         vec![("SLOTKEEPER_SESSION", session.to_string()), ("SLOTKEEPER_FENCING_TOKEN", token.to_string())];
-    about.extend(indexes.first().map(|slot| ("SLOTKEEPER_SLOT", slot.to_string())));
+    let all: Vec<_> = indexes.iter().map(u32::to_string).collect();
+    about.push(("SLOTKEEPER_SLOT_INDEXES", all.join(",")));
+    about.extend(all.into_iter().next().map(|slot| ("SLOTKEEPER_SLOT", slot)));
     about
 }
 
@@ -236,7 +249,7 @@ fn leader_variables(leader: Option<&Leader>) -> Variables {
         ("SLOTKEEPER_LEADER_NODE", who.node),
         ("SLOTKEEPER_LEADER_HOST", who.host),
     ];
-    let told = [("SLOTKEEPER_LEADER_SESSION", session), ("SLOTKEEPER_LEADER_SELF", mine.to_string())];
+    let told = [("SLOTKEEPER_LEADER_SESSION", session), ("SLOTKEEPER_LEADER_MINE", mine.to_string())];
     let people = people.into_iter().filter_map(|(variable, value)| Some((variable, value?)));
     told.into_iter().chain(people).collect()
 }

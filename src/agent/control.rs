@@ -3,14 +3,14 @@
 use tokio::sync::mpsc;
 
 use super::driver::Owner;
-use super::labels::{self, named};
+use super::labels::{self, id_of, named};
 use super::leases::{self, Bounds, Wanted};
 use super::reload::{Caller, Manner};
 use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
 use crate::control::request::{Kind, Refusal, Request};
-use crate::status::What;
+use crate::status::{Event, Subject};
 use slotkeeper_semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
 
 /// The limits of leases. Without control endpoints there are none.
@@ -78,9 +78,9 @@ impl Agent {
     /// Executes the commands of the leases' keepers, and ends leases that are due.
     pub(super) fn advance_leases(&mut self, now: Moment) {
         self.carry_out_leases(now);
-        for name in self.leases.end_overdue(now) {
-            self.parts.metrics.lease_expired(&name);
-            self.journal.note(What::LeaseExpired, Some(&*name), None);
+        for subject in self.leases.end_overdue(now) {
+            self.parts.metrics.lease_expired(&subject.name);
+            self.journal.note(Event::LeaseExpired, Some(subject), None);
         }
         self.carry_out_leases(now);
         for name in self.leases.sweep(&mut self.own.keeper, now) {
@@ -109,7 +109,8 @@ impl Agent {
                 for notice in notices {
                     let is_logged = self.outage.logs(Owner::Lease(key), &notice);
                     if let Some(name) = self.leases.name_of(key) {
-                        self.tell_of_lease(&named(&notice, |_| name), is_logged);
+                        let subject = id_of(&notice).and_then(|id| labels::subject(&id, &name));
+                        self.tell_of_lease(&named(&notice, |_| name), subject, is_logged);
                     }
                     self.leases.noticed(key, &notice, now);
                 }
@@ -118,11 +119,11 @@ impl Agent {
     }
 
     /// Logs and counts a notice. Leases have no hooks: clients may come and go faster than hooks run.
-    fn tell_of_lease(&mut self, notice: &Notice, is_logged: bool) {
+    fn tell_of_lease(&mut self, notice: &Notice, subject: Option<Subject>, is_logged: bool) {
         if is_logged {
             announce::log_lease(notice);
         }
-        self.journal.follow_lease(notice);
+        self.journal.follow_lease(notice, subject);
         // All waiters of a lock see the same change of its leader, and without waiters it is not followed.
         if matches!(notice, Notice::Leader { .. }) {
             return;

@@ -18,7 +18,7 @@ use crate::log_events::{
     WORKLOAD_NOT_DONE, WORKLOAD_WAIT_ENDED,
 };
 use crate::shutdown::SignalRequest;
-use crate::status::What;
+use crate::status::Event;
 use crate::workload::signals;
 use slotkeeper_semaphore::{Keeper, Machine, Moment, Phase};
 
@@ -157,7 +157,7 @@ impl Agent {
                 info!(reason = %why, ?timeout, "{DRAIN_STARTED}; a second signal ends the agent at once");
             }
             self.ending.decide(exit, explanation);
-            self.journal.note(What::Draining, None, Some(why.to_owned()));
+            self.journal.note(Event::Draining, None, Some(why.to_owned()));
         }
     }
 

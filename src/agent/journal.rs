@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
-use crate::status::{Change, Id, What};
+use crate::status::{Change, Event, Id, Subject};
 use slotkeeper_semaphore::{Leader, Notice, printable};
 
 /// The number of changes that are kept.
@@ -37,13 +37,13 @@ impl Journal {
         Arc::clone(&self.changes)
     }
 
-    /// Adds a change of the agent itself.
-    pub(super) fn note(&mut self, what: What, name: Option<&str>, detail: Option<String>) {
+    /// Adds a change.
+    pub(super) fn note(&mut self, event: Event, subject: Option<Subject>, detail: Option<String>) {
         let change = Change {
             id: self.next_id(),
             at: clock::now(),
-            what,
-            name: name.map(str::to_owned),
+            event,
+            subject,
             detail: detail.map(|detail| printable(&detail, MAX_DETAIL_BYTES)),
         };
         // Copied only while a reader has the previous one, and changes are rare.
@@ -54,22 +54,21 @@ impl Journal {
         changes.push_back(change);
     }
 
-    /// Adds the change of a notice, if it is of interest.
-    pub(super) fn follow(&mut self, notice: &Notice) {
-        let (what, name, detail) = match notice {
+    /// Adds the change of a notice about that semaphore or lock, if it is of interest.
+    pub(super) fn follow(&mut self, notice: &Notice, subject: Option<Subject>) {
+        let (event, detail) = match notice {
             Notice::SessionStarted { session, resumed } => {
                 let how = if *resumed { "resumed: " } else { "" };
-                (What::SessionStarted, None, Some(format!("{how}{session}")))
+                (Event::SessionStarted, Some(format!("{how}{session}")))
             }
             Notice::SessionTaken { session } => {
-                (What::SessionEnded, None, Some(format!("another process has resumed {session}")))
+                (Event::SessionEnded, Some(format!("another process has resumed {session}")))
             }
-            Notice::SessionEnded { session } => (What::SessionEnded, None, Some(session.to_string())),
-            Notice::Failing { name, failure } => (What::Failing, name.as_ref(), Some(failure.text.clone())),
-            Notice::Recovered { name } => (What::Recovered, name.as_ref(), None),
-            Notice::Waiting { name, position, taken, limit } => (
-                What::Waiting,
-                Some(name),
+            Notice::SessionEnded { session } => (Event::SessionEnded, Some(session.to_string())),
+            Notice::Failing { failure, .. } => (Event::Failing, Some(failure.text.clone())),
+            Notice::Recovered { .. } => (Event::Recovered, None),
+            Notice::Waiting { position, taken, limit, .. } => (
+                Event::Waiting,
                 Some(match position {
                     Some(position) => {
                         format!("position {position} in the queue, {taken} of {limit} slots taken")
@@ -79,41 +78,31 @@ impl Journal {
             ),
             // The own acquisition is a change of its own.
             Notice::Leader { leader: Some(Leader { mine: true, .. }), .. } => return,
-            Notice::Leader { name, leader } => {
-                (What::LeaderChanged, Some(name), Some(who_leads(leader.as_ref())))
+            Notice::Leader { leader, .. } => (Event::LeaderChanged, Some(who_leads(leader.as_ref()))),
+            Notice::LockDelayed { left, .. } => {
+                (Event::Delayed, left.map(|left| format!("for {}", roughly(left))))
             }
-            Notice::LockDelayed { name, left } => {
-                (What::Delayed, Some(name), left.map(|left| format!("for {}", roughly(left))))
-            }
-            Notice::Acquired { name, resumed: true, .. } => {
-                (What::Acquired, Some(name), Some("resumed".to_owned()))
-            }
-            Notice::Acquired { name, took, .. } => {
-                (What::Acquired, Some(name), Some(format!("after {}", roughly(*took))))
-            }
-            Notice::Lost { name, reason, held, .. } => {
+            Notice::Acquired { resumed: true, .. } => (Event::Acquired, Some("resumed".to_owned())),
+            Notice::Acquired { took, .. } => (Event::Acquired, Some(format!("after {}", roughly(*took)))),
+            Notice::Lost { reason, held, .. } => {
                 let reason = reason.as_str().replace('_', " ");
-                (What::Lost, Some(name), Some(format!("{reason}; held for {}", roughly(*held))))
+                (Event::Lost, Some(format!("{reason}; held for {}", roughly(*held))))
             }
-            Notice::Evicted { name, by, .. } => (What::Evicted, Some(name), Some(format!("by {by}"))),
-            Notice::Released { name, held, .. } => {
-                (What::Released, Some(name), Some(format!("held for {}", roughly(*held))))
+            Notice::Evicted { by, .. } => (Event::Evicted, Some(format!("by {by}"))),
+            Notice::Released { held, .. } => (Event::Released, Some(format!("held for {}", roughly(*held)))),
+            Notice::Blocked { why, .. } => (Event::Blocked, Some(why.clone())),
+            Notice::TimedOut { failure, .. } => (Event::TimedOut, failure.clone()),
+            Notice::LimitDiffers { stored, configured, .. } => {
+                (Event::Limit, Some(format!("{stored} in force, {configured} configured")))
             }
-            Notice::Blocked { name, why } => (What::Blocked, Some(name), Some(why.clone())),
-            Notice::TimedOut { name, failure, .. } => (What::TimedOut, Some(name), failure.clone()),
-            Notice::LimitDiffers { name, stored, configured, .. } => {
-                (What::Limit, Some(name), Some(format!("{stored} in force, {configured} configured")))
+            Notice::LimitChanged { from, to, .. } => {
+                (Event::Limit, Some(format!("changed from {from} to {to}")))
             }
-            Notice::LimitChanged { name, from, to } => {
-                (What::Limit, Some(name), Some(format!("changed from {from} to {to}")))
+            Notice::LimitSet { from, to, .. } => {
+                (Event::Limit, Some(format!("set from {from} to {to} by this agent")))
             }
-            Notice::LimitSet { name, from, to } => {
-                (What::Limit, Some(name), Some(format!("set from {from} to {to} by this agent")))
-            }
-            Notice::Pruned { name, holders, .. } => {
-                (What::Pruned, Some(name), Some(format!("dead holders: {holders}")))
-            }
-            Notice::Removed { name } => (What::Removed, Some(name), None),
+            Notice::Pruned { holders, .. } => (Event::Pruned, Some(format!("dead holders: {holders}"))),
+            Notice::Removed { .. } => (Event::Removed, None),
             // Periodic, or only of interest in the log.
             Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
@@ -121,12 +110,12 @@ impl Journal {
             | Notice::Conflict { .. }
             | Notice::FormDiffers { .. } => return,
         };
-        self.note(what, name.map(|name| &**name), detail);
+        self.note(event, subject, detail);
     }
 
     /// Adds the change of a lease's notice. Waits, grants and releases are the client's business: a client may repeat them at any
     /// rate, which would displace all other changes. Several waiters of one lock report the same leader.
-    pub(super) fn follow_lease(&mut self, notice: &Notice) {
+    pub(super) fn follow_lease(&mut self, notice: &Notice, subject: Option<Subject>) {
         let theirs = matches!(
             notice,
             Notice::Waiting { .. }
@@ -138,7 +127,7 @@ impl Journal {
                 | Notice::SessionStarted { .. }
         );
         if !theirs {
-            self.follow(notice);
+            self.follow(notice, subject);
         }
     }
 }
@@ -165,7 +154,7 @@ mod tests {
     fn keeps_only_the_last_changes() {
         let mut journal = Journal::new(Id::first(1));
         for number in 0..200 {
-            journal.note(What::Failing, Some("s"), Some(format!("{number} {}", "ä".repeat(1000))));
+            journal.note(Event::Failing, None, Some(format!("{number} {}", "ä".repeat(1000))));
         }
         let changes = journal.changes();
         assert_eq!(changes.len(), MAX_CHANGES);
@@ -195,17 +184,17 @@ mod tests {
             handoff: None,
         };
         let released = Notice::Released { name: Name::clone(&name), session, held };
-        journal.note(What::Draining, None, None);
+        journal.note(Event::Draining, None, None);
         for _ in 0..MAX_CHANGES {
-            journal.follow_lease(&acquired);
-            journal.follow_lease(&released);
+            journal.follow_lease(&acquired, None);
+            journal.follow_lease(&released, None);
         }
-        let whats = |journal: &Journal| journal.changes().iter().map(|one| one.what).collect::<Vec<_>>();
-        assert_eq!(whats(&journal), [What::Draining]);
+        let events = |journal: &Journal| journal.changes().iter().map(|one| one.event).collect::<Vec<_>>();
+        assert_eq!(events(&journal), [Event::Draining]);
         // Failures of leases are kept, and all changes of the agent's own slots.
-        journal.follow_lease(&Notice::Evicted { name, by: "root".into(), held: true });
-        journal.follow(&acquired);
-        journal.follow(&released);
-        assert_eq!(whats(&journal), [What::Draining, What::Evicted, What::Acquired, What::Released]);
+        journal.follow_lease(&Notice::Evicted { name, by: "root".into(), held: true }, None);
+        journal.follow(&acquired, None);
+        journal.follow(&released, None);
+        assert_eq!(events(&journal), [Event::Draining, Event::Evicted, Event::Acquired, Event::Released]);
     }
 }

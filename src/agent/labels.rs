@@ -6,11 +6,19 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Entry, Kind};
+use crate::status::Subject;
 use slotkeeper_semaphore::{Name, Notice};
 
 /// The core's name. Prefixes and keys are unique in a configuration.
 pub(super) fn id(kind: Kind, key: &str) -> Name {
     format!("{} {key}", kind.as_str()).into()
+}
+
+/// The semaphore or lock with that name of the core, and its configured name.
+pub(super) fn subject(id: &Name, label: &str) -> Option<Subject> {
+    let (kind, key) = id.split_once(' ')?;
+    let kind = [Kind::Semaphore, Kind::Lock].into_iter().find(|one| one.as_str() == kind)?;
+    Some(Subject { kind, name: label.to_owned(), key: key.to_owned() })
 }
 
 impl Entry {
@@ -41,6 +49,12 @@ impl Labels {
         Name::clone(self.0.get(id).unwrap_or(id))
     }
 
+    /// The semaphore or lock that a notice of the core is about.
+    pub(super) fn subject(&self, notice: &Notice) -> Option<Subject> {
+        let id = id_of(notice)?;
+        subject(&id, &self.of(&id))
+    }
+
     /// Whether a machine has this configured name.
     pub(super) fn has(&self, label: &str) -> bool {
         self.0.values().any(|known| **known == *label)
@@ -50,6 +64,11 @@ impl Labels {
     pub(super) fn put_on(&self, notice: &Notice) -> Notice {
         named(notice, |id| self.of(id))
     }
+}
+
+/// The core's name of the semaphore or lock that a notice is about.
+pub(super) fn id_of(notice: &Notice) -> Option<Name> {
+    notice.clone().name_mut().cloned()
 }
 
 /// The notice with another name in it.

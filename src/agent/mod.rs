@@ -182,6 +182,8 @@ struct Agent {
     beside: Option<Beside>,
     /// The agent has resumed the session of an earlier process.
     resumes: bool,
+    /// When the session was created; `None` for a resumed one.
+    session_created_at: Option<Moment>,
     started_at: Moment,
     started_up: bool,
     ready: bool,
@@ -240,6 +242,7 @@ impl Agent {
             orphans: None,
             beside,
             resumes,
+            session_created_at: None,
             started_at: now,
             started_up: false,
             ready: false,

@@ -6,6 +6,7 @@ use tracing::error;
 
 use super::driver::Owner;
 use super::{Agent, announce, translate};
+use crate::clock;
 use crate::config::Wait;
 use crate::duration::show;
 use crate::exit::Exit;
@@ -18,9 +19,12 @@ impl Agent {
         if self.outage.logs(Owner::Agent, notice) {
             announce::log(&labelled);
         }
-        self.journal.follow(&labelled);
+        self.journal.follow(&labelled, self.labels.subject(notice));
         self.parts.metrics.observe(&labelled);
         let hook = announce::call_hook(notice, &self.labels, &self.parts.config.hooks, &mut self.hooks);
+        if let Notice::SessionStarted { resumed, .. } = notice {
+            self.session_created_at = (!resumed).then(clock::now);
+        }
         if let Notice::Removed { name } = notice {
             let label = self.labels.forget(name);
             self.forget_removed(&label);

@@ -11,8 +11,8 @@ use super::snapshot::{self, Entries};
 use crate::clock;
 use crate::log_events::{NOT_READY, READY};
 use crate::progress::View;
-use crate::status::{Configuration, Id, LastReload, Snapshot, Stage, What};
-use slotkeeper_semaphore::Moment;
+use crate::status::{Configuration, Event, Id, LastReload, Snapshot, Stage};
+use slotkeeper_semaphore::{Identity, Moment};
 
 /// A snapshot for changes of leases alone is published at most this often: building it for hundreds of leases takes longer
 /// than one change.
@@ -38,6 +38,7 @@ pub fn before_start(now: Moment) -> Snapshot {
         id,
         changes,
         stage,
+        who: Identity::default(),
         started_at: now,
         started_up,
         configuration,
@@ -102,13 +103,18 @@ impl Agent {
         snapshot.started_up = self.started_up;
         snapshot.consul = snapshot::addresses(&self.client);
         snapshot.configuration = self.configuration;
+        if let Some(session) = &mut snapshot.session {
+            session.created_at = self.session_created_at;
+        }
         if ready != self.ready {
             self.ready = ready;
             info!("{}", if ready { READY } else { NOT_READY });
-            self.journal.note(if ready { What::Ready } else { What::NotReady }, None, None);
+            self.journal.note(if ready { Event::Ready } else { Event::NotReady }, None, None);
         }
         if let Some(readiness) = &self.parts.files.readiness {
-            readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
+            // Text and numbers always serialise.
+            let text = || serde_json::to_string(&snapshot.readiness()).unwrap_or_default();
+            readiness.set(ready.then(|| format!("{}\n", text())));
         }
         if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.ending.drain().is_none()) {
             state.save(&self.own.keeper);

@@ -26,6 +26,7 @@ use crate::log_events::{
     CHANGE_DEFERRED, CONFIGURATION_WARNING, ENTRY_PENDING, FILES_CHANGED, RELOAD_FAILED,
     RELOAD_READ_DISCARDED, RELOAD_READ_STUCK, RELOADED, SETTING_NOT_CHANGED,
 };
+use crate::schema_version::SchemaVersion;
 use crate::status::{Configuration, LastReload};
 #[cfg(test)]
 pub(crate) use compare::is_fixed;
@@ -268,6 +269,7 @@ impl Agent {
             .entries()
             .filter_map(|entry| Some(format!("{}: {}", entry.name, self.deferred.get(&entry.id())?)));
         let reloaded = Reloaded {
+            schema_version: SchemaVersion::default(),
             added: changes.added().map(names).collect(),
             removed: changes.removed().map(names).collect(),
             renamed: changes.renamed().map(|(before, entry)| format!("{before} to {}", entry.name)).collect(),

@@ -13,11 +13,13 @@ use super::translate;
 use crate::config::{self, Mode};
 use crate::control::request::Kind;
 use crate::status::{
-    self, Configuration, Holder, LastReload, Moments, Semaphore, Session, Snapshot, Stage, State, Waiter,
+    self, Configuration, Health, Holder, LastReload, Moments, Semaphore, Session, Snapshot, Stage, State,
+    Waiter,
 };
 use slotkeeper_consul::{self, Client};
 use slotkeeper_semaphore::{
-    Contender, Identity, Keeper, LockKeyState, Machine, Moment, Name, Phase, SessionId, View, printable,
+    Contender, Identity, Keeper, LockKeyState, Machine, Moment, Name, Phase, SessionId, View, contender,
+    printable,
 };
 
 /// The most holders in the status. The limit keeps it readable, and keeps a record with many entries from delaying the loop,
@@ -77,8 +79,8 @@ pub(super) fn snapshot(
         id: id.to_string(),
         name: config.session.name.clone(),
         ttl_seconds: lease.ttl().as_secs_f64(),
-        lease_remaining_seconds: 0.0,
         lease_ends: Some(lease.ends()),
+        ..Session::default()
     });
     let semaphores = config.semaphores.iter().enumerate().map(|(place, wanted)| {
         let id = wanted.entry.id();
@@ -124,6 +126,7 @@ pub(super) fn snapshot(
     for (lease, settings) in leases.one_of_each() {
         let (prefix, slots, configured_limit) = (&settings.prefix, settings.slots, settings.limit);
         let entry = status::Entry {
+            kind: lease.kind(),
             name: lease.name().to_string(),
             mode: status::Mode::OnDemand,
             ..status::Entry::default()
@@ -143,7 +146,20 @@ pub(super) fn snapshot(
     }
     let (started_up, changes, consul) = (false, Arc::default(), Vec::new());
     let configuration = Configuration { loaded_at: started_at, last_reload: LastReload::None };
-    Snapshot { id, changes, stage, started_at, started_up, configuration, consul, session, semaphores, locks }
+    let who = keeper.who().clone();
+    Snapshot {
+        id,
+        changes,
+        who,
+        stage,
+        started_at,
+        started_up,
+        configuration,
+        consul,
+        session,
+        semaphores,
+        locks,
+    }
 }
 
 /// The states of Consul's addresses.
@@ -254,7 +270,7 @@ fn semaphore(configured: Semaphore, machine: &Machine, keeper: &Keeper, labels: 
         holder_count: view.and_then(holder_count),
         queue_length: view.map(View::waiting),
         queue: view.map(|view| queue(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
-        queue_position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
+        position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
         ..configured
     }
 }
@@ -307,18 +323,23 @@ fn never_fits(limit: u32, slots: u32) -> Option<String> {
 }
 
 fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Waiter> {
-    let shown = |one: &Contender| {
+    let shown = |(position, one): (u32, &Contender)| {
         let mine = is_mine(&one.session);
         let entry = one.entry.as_ref();
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
         Waiter {
             session: shown_session(&one.session),
+            position,
             slots: entry.map_or(1, |entry| entry.slots),
             mine,
+            foreign: entry.is_none(),
+            health: Health::Live,
+            since: entry.and_then(since),
+            age_seconds: None,
             who,
         }
     };
-    view.waiters().into_iter().take(MAX_WAITERS).map(shown).collect()
+    (1..).zip(view.waiters()).take(MAX_WAITERS).map(shown).collect()
 }
 
 /// This agent's holders first, then the dead, then the others, each in the record's order: so a record with many entries hides
@@ -340,13 +361,29 @@ fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> 
     sessions.truncate(MAX_HOLDERS);
     let holder = |session: &SessionId| {
         let mine = is_mine(session);
-        let entry = contenders.get(session).and_then(|Contender { entry, .. }| entry.as_ref());
+        let contender = contenders.get(session);
+        let entry = contender.and_then(|one| one.entry.as_ref());
         // A holder that another client granted its slot writes its key later, but this agent's identity is known before.
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
         let slots = slots.get(session).copied().unwrap_or_default();
-        Holder { session: shown_session(session), slots, mine, alive: view.lives(session), who }
+        Holder {
+            session: shown_session(session),
+            slots,
+            mine,
+            foreign: if mine { Some(false) } else { contender.map(|_| entry.is_none()) },
+            health: Health::of(view.lives(session)),
+            // A new holder may not have written its key yet, whose date is then that of its wait.
+            since: entry.filter(|entry| entry.state == contender::WaiterState::Held).and_then(since),
+            age_seconds: None,
+            who,
+        }
     };
     sessions.into_iter().map(holder).collect()
+}
+
+/// A participant's own time stamp, if it is a date.
+fn since(entry: &contender::Entry) -> Option<String> {
+    status::date(&entry.since).map(|_| entry.since.clone())
 }
 
 /// The number of holders; `None` as for the limit.

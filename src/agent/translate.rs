@@ -64,8 +64,9 @@ pub(super) fn lock_status(lock: &Entry) -> status::Lock {
 }
 
 fn entry_status(entry: &Entry) -> status::Entry {
-    let Entry { kind: _, key: _, wait: _, on_lost: _, body: _, name, required, mode } = entry;
+    let Entry { kind, key: _, wait: _, on_lost: _, body: _, name, required, mode } = entry;
     status::Entry {
+        kind: *kind,
         name: name.clone(),
         required: *required,
         mode: match mode {

@@ -10,6 +10,8 @@ use super::sessions::lock_or_prefix;
 use super::{Exit, print_result, run_requests};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place, Watch};
+use crate::schema_version::SchemaVersion;
+use crate::status::Kind;
 use slotkeeper_semaphore::{LockKeyState, SessionId, View, plan};
 
 /// Delete a semaphore without holders, or a free lock.
@@ -71,26 +73,27 @@ impl Destroy {
 /// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Done {
+    schema_version: SchemaVersion,
+    kind: Kind,
     prefix: String,
-    /// `semaphore` or `lock`.
-    kind: &'static str,
     /// The key that was deleted.
     key: String,
     /// The deleted limit; `null` for a lock.
     limit: Option<u32>,
     /// Contender keys of ended sessions that were removed.
-    swept: usize,
+    leftovers_removed: usize,
 }
 
 impl Done {
     fn of(prefix: &str, Changed { before, after }: &Changed) -> Self {
         let limit = before.record().map(|record| record.limit);
         Self {
+            schema_version: SchemaVersion::default(),
+            kind: if limit.is_some() { Kind::Semaphore } else { Kind::Lock },
             prefix: prefix.to_owned(),
-            kind: if limit.is_some() { "semaphore" } else { "lock" },
             key: before.lock_key(),
             limit,
-            swept: before.leftovers.len().saturating_sub(after.leftovers.len()),
+            leftovers_removed: before.leftovers.len().saturating_sub(after.leftovers.len()),
         }
     }
 }

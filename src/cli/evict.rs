@@ -7,13 +7,15 @@ use serde::Serialize;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
-use super::row::LetIn;
+use super::row::NewHolder;
 use super::sessions::lock_or_prefix;
 use super::{Exit, print_message, print_result, run_requests};
 use crate::duration;
 use crate::escape::printable;
 use crate::operator::evict::{self, Method, Target};
 use crate::operator::{Error, Part, Place};
+use crate::schema_version::SchemaVersion;
+use crate::status::Kind;
 use slotkeeper_semaphore::{Identity, View, plan};
 
 /// Characters of the operator's name that are recorded.
@@ -72,7 +74,7 @@ impl Evict {
     /// The outcome.
     fn end(&self, target: &Target, after: Option<&View>) -> anyhow::Result<Exit> {
         let ended = Ended::of(self, target, after);
-        let is_done = ended.out || self.wait.is_zero();
+        let is_done = ended.evicted || self.wait.is_zero();
         if self.json || is_done {
             print_result(&ended, self.json, Ended::describe)?;
         }
@@ -123,7 +125,7 @@ impl Evict {
         let since =
             role.since.as_deref().map(|since| format!(" since {}", printable(since))).unwrap_or_default();
         let stands = match role.state {
-            Part::Waiting | Part::Leaving | Part::TakenOut => {
+            Part::Waiting | Part::Leaving | Part::Removed => {
                 format!("which waits for {slots} of {place}{since}")
             }
             Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
@@ -169,51 +171,65 @@ impl Evict {
 /// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Ended {
-    /// The semaphore's prefix, or the lock's key.
+    schema_version: SchemaVersion,
+    kind: Kind,
+    /// The prefix as it was given.
     prefix: String,
+    /// The key that coordinates the clients.
+    key: String,
     session: String,
     /// Its state before, as in `sessions`.
     state: Part,
     slots: Option<u32>,
     foreign: bool,
     /// Whether it was removed without being asked.
-    taken_out: bool,
-    /// Whether it is out.
-    out: bool,
+    forced: bool,
+    /// Whether it is out. If not, it still leaves.
+    evicted: bool,
     /// The sessions that became holders meanwhile, of its slots or others.
-    let_in: Vec<LetIn>,
+    new_holders: Vec<NewHolder>,
 }
 
 impl Ended {
     fn of(evict: &Evict, target: &Target, after: Option<&View>) -> Self {
         let one = &target.participant;
         Self {
-            prefix: place(&target.place).to_owned(),
+            schema_version: SchemaVersion::default(),
+            kind: match target.place {
+                Place::Semaphore(_) => Kind::Semaphore,
+                Place::Lock(_) => Kind::Lock,
+            },
+            prefix: evict.prefix.clone(),
+            key: target.before.lock_key(),
             session: one.id.to_string(),
             state: one.role.state,
             slots: one.role.slots,
             foreign: target.membership.foreign,
-            taken_out: !evict.asks(target),
-            out: after.is_some(),
-            let_in: after.map(|after| LetIn::all(&target.before, after)).unwrap_or_default(),
+            forced: !evict.asks(target),
+            evicted: after.is_some(),
+            new_holders: after.map(|after| NewHolder::all(&target.before, after)).unwrap_or_default(),
         }
     }
 
     /// In a line.
     fn describe(&self) -> String {
-        let one = format!("{}: {}", printable(&self.prefix), printable(&self.session));
-        if !self.out {
+        let place = match self.kind {
+            Kind::Semaphore => &self.prefix,
+            Kind::Lock => &self.key,
+        };
+        let one = format!("{}: {}", printable(place), printable(&self.session));
+        if !self.evicted {
             return format!("{one} is being evicted");
         }
         if matches!(self.state, Part::Waiting | Part::Leaving) {
             return format!("{one} is out of the queue");
         }
-        let let_in: Vec<_> = self.let_in.iter().map(LetIn::describe).collect();
-        match (let_in.as_slice(), self.slots) {
+        let new_holders: Vec<_> = self.new_holders.iter().map(NewHolder::describe).collect();
+        match (new_holders.as_slice(), self.slots) {
             // The waiters of a lock acquire it a moment later.
             ([], None) => format!("{one} is out"),
             ([], Some(_)) => format!("{one} is out; no new holder"),
-            (let_in, _) => format!("{one} is out; new holders: {}", let_in.join(" and ")),
+            (new_holders, _) => format!("{one} is out; new holders: {}", new_holders.join(" and ")),
         }
     }
 }

@@ -18,8 +18,8 @@ use table::Look;
 ///
 /// Everything is read from Consul with consistent reads. A holder without a locked key is dead: the next client reclaims its slots
 /// after its `prune_delay`, and `slotkeeper prune` at once. SINCE is the participant's own time stamp; Consul records no time, neither
-/// of a foreign client's acquisition nor of a session's last renewal. HEALTH is the state of the session: `live`, `ended`, or
-/// `unknown` if the token may not read it. On a terminal, sessions are abbreviated where that is unambiguous.
+/// of a foreign client's acquisition nor of a session's last renewal. HEALTH is `live`, `dead`, or `unknown` if the token
+/// may not read its key or session. On a terminal, sessions are abbreviated where that is unambiguous.
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.

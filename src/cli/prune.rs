@@ -7,12 +7,14 @@ use serde::Serialize;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
-use super::row::{LetIn, NONE, Row, cell, counted, holds};
+use super::row::{NONE, NewHolder, Row, cell, counted, holds};
 use super::sessions::lock_or_prefix;
 use super::{Exit, print_result, run_requests};
 use crate::clock;
 use crate::escape::printable;
-use crate::operator::{self, Changed, Error, Health, Part, Participant, Place, Watch};
+use crate::operator::{self, Changed, Error, Part, Participant, Place, Watch};
+use crate::schema_version::SchemaVersion;
+use crate::status::Kind;
 use slotkeeper_semaphore::{SessionId, View, plan};
 
 /// The most dead holders that the confirmation lists.
@@ -41,11 +43,17 @@ pub(super) struct Prune {
 /// The result.
 #[derive(Debug, Default, Serialize)]
 struct Done {
+    schema_version: SchemaVersion,
+    kind: Kind,
     prefix: String,
-    dropped: Vec<Row>,
-    let_in: Vec<LetIn>,
+    /// The key that coordinates the clients.
+    key: String,
+    /// The dead holders that were pruned.
+    pruned: Vec<Row>,
+    /// The waiters that acquired slots by it.
+    new_holders: Vec<NewHolder>,
     /// Contender keys of ended sessions that were removed.
-    swept: usize,
+    leftovers_removed: usize,
 }
 
 impl Prune {
@@ -58,7 +66,8 @@ impl Prune {
                 snapshot.participants().into_iter().filter(|one| one.role.state == Part::Dead).collect();
             let leftovers = snapshot.view.leftovers.len();
             if dead.is_empty() && leftovers == 0 {
-                let nothing = Done { prefix: self.prefix, ..Done::default() };
+                let (prefix, key) = (self.prefix, snapshot.view.lock_key());
+                let nothing = Done { prefix, key, ..Done::default() };
                 print_result(&nothing, self.json, Done::describe)?;
                 return Ok(Exit::Done);
             }
@@ -84,12 +93,12 @@ fn named(one: &Participant) -> String {
     let mut parts = Vec::new();
     parts.extend(Some(row.describe()).filter(|who| who != NONE));
     parts.extend(one.role.since.as_deref().map(|since| format!("held since {}", printable(since))));
-    parts.push(match (one.health, &one.session) {
+    parts.push(match (one.hidden, &one.session) {
         (_, Some(session)) => {
             format!("its session is live: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
         }
-        (Health::Ended, None) => "its session has ended".into(),
-        (Health::Live | Health::Unknown, None) => "its session is not shown by Consul".into(),
+        (false, None) => "its session has ended".into(),
+        (true, None) => "its session is not shown by Consul".into(),
     });
     format!("  {}  {}", printable(&row.session), parts.join(", "))
 }
@@ -125,29 +134,35 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
 impl Done {
     fn of(prefix: &str, dead: Vec<Participant>, changed: &Changed) -> Self {
         let Changed { before, after } = changed;
-        let is_dropped = |one: &Participant| holds(before, &one.id) && !holds(after, &one.id);
+        let is_pruned = |one: &Participant| holds(before, &one.id) && !holds(after, &one.id);
         let remain = |key: &str| after.leftovers.iter().any(|leftover| leftover.key == key);
         Self {
+            schema_version: SchemaVersion::default(),
+            kind: Kind::Semaphore,
             prefix: prefix.to_owned(),
-            dropped: dead.into_iter().filter(is_dropped).map(Row::from).collect(),
-            let_in: LetIn::all(before, after),
-            swept: before.leftovers.iter().filter(|leftover| !remain(&leftover.key)).count(),
+            key: after.lock_key(),
+            pruned: dead.into_iter().filter(is_pruned).map(Row::from).collect(),
+            new_holders: NewHolder::all(before, after),
+            leftovers_removed: before.leftovers.iter().filter(|leftover| !remain(&leftover.key)).count(),
         }
     }
 
     /// In a line.
     fn describe(&self) -> String {
         let prefix = printable(&self.prefix);
-        if self.dropped.is_empty() && self.swept == 0 {
+        if self.pruned.is_empty() && self.leftovers_removed == 0 {
             return format!("{prefix}: no dead holders; nothing to do");
         }
         let mut parts = Vec::new();
-        if !self.dropped.is_empty() {
-            parts.push(format!("{} pruned", counted(self.dropped.len(), "dead holder", "dead holders")));
-            parts.push(LetIn::counted(&self.let_in));
+        if !self.pruned.is_empty() {
+            parts.push(format!("{} pruned", counted(self.pruned.len(), "dead holder", "dead holders")));
+            parts.push(NewHolder::counted(&self.new_holders));
         }
-        if self.swept > 0 {
-            parts.push(format!("{} removed", counted(self.swept, "contender key", "contender keys")));
+        if self.leftovers_removed > 0 {
+            parts.push(format!(
+                "{} removed",
+                counted(self.leftovers_removed, "contender key", "contender keys")
+            ));
         }
         format!("{prefix}: {}", parts.join("; "))
     }

@@ -1,13 +1,13 @@
 //! A session and its role at a prefix, as JSON and in words for tables.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tabwriter::TabWriter;
 
 use crate::escape::printable;
-use crate::operator::{Health, Participant, Role};
+use crate::operator::{Participant, Role};
 use slotkeeper_consul::{Behavior, Session};
 use slotkeeper_consul_dev::duration;
 use slotkeeper_semaphore::{Identity, SessionId, View};
@@ -64,12 +64,17 @@ impl From<Session> for Row {
 impl From<Participant> for Row {
     fn from(one: Participant) -> Self {
         let row = one.session.map(Self::from).unwrap_or_default();
-        let unknown = one.health == Health::Unknown;
+        let unknown = one.hidden;
         Self { session: one.id.as_str().to_owned(), role: Some(one.role), unknown, ..row }
     }
 }
 
 impl Row {
+    /// The row with the participant's age at that time.
+    pub(super) fn at(self, now: SystemTime) -> Self {
+        Self { role: self.role.map(|role| role.at(now)), ..self }
+    }
+
     /// The participant in words. A foreign client without a text is described by its session.
     pub(super) fn describe(&self) -> String {
         let Some(role) = &self.role else { return NONE.into() };
@@ -111,7 +116,7 @@ pub(super) fn state_in_words(role: &Role) -> String {
 
 /// A participant that acquired slots by a change.
 #[derive(Debug, Serialize)]
-pub(super) struct LetIn {
+pub(super) struct NewHolder {
     session: String,
     /// Its slots; `null` for a lock.
     slots: Option<u32>,
@@ -119,7 +124,7 @@ pub(super) struct LetIn {
     who: Option<Identity>,
 }
 
-impl LetIn {
+impl NewHolder {
     /// The holders after a change that were not holders before.
     pub(super) fn all(before: &View, after: &View) -> Vec<Self> {
         let listed = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
@@ -130,7 +135,7 @@ impl LetIn {
                 came.push(holder);
             }
         }
-        let let_in = |session: &SessionId| {
+        let new_holder = |session: &SessionId| {
             let who = |view: &View| view.entry_of(session).map(|entry| entry.who.clone());
             Self {
                 session: session.to_string(),
@@ -140,7 +145,7 @@ impl LetIn {
                 who: [after, before].into_iter().filter_map(who).find(|who| *who != Identity::default()),
             }
         };
-        came.into_iter().map(let_in).collect()
+        came.into_iter().map(new_holder).collect()
     }
 
     /// The holder in words.
@@ -151,8 +156,8 @@ impl LetIn {
     }
 
     /// Their number in words.
-    pub(super) fn counted(let_in: &[Self]) -> String {
-        match let_in.len() {
+    pub(super) fn counted(new: &[Self]) -> String {
+        match new.len() {
             0 => "no slot was granted".into(),
             some => format!("slots were granted to {}", counted(some, "waiter", "waiters")),
         }

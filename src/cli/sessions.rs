@@ -3,14 +3,17 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use serde::Serialize;
 use tabwriter::TabWriter;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::row::{NONE, Row, cell, describe, hidden_keys, state_in_words, text_of};
 use super::{Exit, json, live, print_message, run_requests};
+use crate::clock;
 use crate::config;
 use crate::escape::printable;
 use crate::operator::{self, Hidden, Part, Participant, PrefixSnapshot};
+use crate::schema_version::SchemaVersion;
 use slotkeeper_consul::{Behavior, Client, Read};
 
 /// Show Consul's sessions, or those of a prefix.
@@ -27,7 +30,7 @@ pub(super) struct Sessions {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: Option<String>,
-    /// Print a JSON array, with durations in seconds; with --watch one line per change.
+    /// Print JSON, with durations in seconds; with --watch one line per change.
     #[arg(long)]
     json: bool,
     /// Show each change until interrupted. On a terminal the table is redrawn in place.
@@ -84,12 +87,16 @@ impl Sessions {
         T: Clone + PartialEq,
         Row: From<T>,
     {
-        let rows = |found: &[T]| -> Vec<Row> { found.iter().cloned().map(Row::from).collect() };
+        let now = || clock::wall().at(clock::now());
+        let rows = |found: &[T]| -> Vec<Row> {
+            let now = now();
+            found.iter().cloned().map(|one| Row::from(one).at(now)).collect()
+        };
         if self.watch {
             let show = |shown: &Shown<T>| {
                 let rows = rows(&shown.rows);
                 if self.json {
-                    return json(&rows, true);
+                    return json(&Report::of(self.prefix.as_deref(), &rows), true);
                 }
                 let nothing_found = rows.is_empty().then(|| self.nothing_found(client));
                 let remarks = nothing_found.iter().chain(&shown.hidden).map(|remark| format!("{remark}\n"));
@@ -102,7 +109,7 @@ impl Sessions {
         let rows = rows(&shown.rows);
         let mut out = io::stdout().lock();
         if self.json {
-            write!(out, "{}", json(&rows, false)?)?;
+            write!(out, "{}", json(&Report::of(self.prefix.as_deref(), &rows), false)?)?;
         } else {
             write!(out, "{}", table(&rows, self.prefix.is_some())?)?;
             if rows.is_empty() {
@@ -136,6 +143,21 @@ impl Sessions {
             .as_ref()
             .map_or("no sessions".into(), |prefix| format!("no participants at {}", printable(prefix)));
         format!("{whom}{}", hidden(client))
+    }
+}
+
+/// The JSON.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    schema_version: SchemaVersion,
+    /// The prefix, if one was given.
+    prefix: Option<&'a str>,
+    sessions: &'a [Row],
+}
+
+impl<'a> Report<'a> {
+    fn of(prefix: Option<&'a str>, sessions: &'a [Row]) -> Self {
+        Self { schema_version: SchemaVersion::default(), prefix, sessions }
     }
 }
 
@@ -194,6 +216,7 @@ mod tests {
 
     use super::*;
     use crate::operator::Role;
+    use crate::status::Health;
     use slotkeeper_consul::Session;
     use slotkeeper_semaphore::Identity;
 
@@ -215,10 +238,12 @@ mod tests {
     fn role(state: Part) -> Role {
         Role {
             state,
+            health: Health::Live,
             slots: Some(1),
             slot_indexes: vec![0],
             priority: Some(2),
             since: Some("2026-01-02T03:04:05Z".into()),
+            age_seconds: None,
             who: Some(Identity { host: Some("vm".into()), pid: Some(7), ..Identity::default() }),
             body: None,
             foreign: Some(false),
@@ -301,7 +326,8 @@ d\\u{202e}  dead     1      -         -                     -                   
         let expected = json!({
             "session": "d", "found": false, "name": null, "node": null, "ttl_seconds": null, "behavior": null,
             "lock_delay_seconds": null, "node_checks": null, "service_checks": null, "create_index": null,
-            "state": "dead", "slots": 1, "slot_indexes": [0], "priority": 2, "since": "2026-01-02T03:04:05Z",
+            "state": "dead", "health": "live", "slots": 1, "slot_indexes": [0], "priority": 2, "since": "2026-01-02T03:04:05Z",
+            "age_seconds": null,
             "who": {"host": "vm", "pid": 7}, "body": null, "foreign": false, "evicted_by": null, "keys": ["p/a"],
         });
         assert_eq!(dead, expected);

@@ -4,11 +4,13 @@ use clap::Args;
 use serde::Serialize;
 
 use super::operator_flags::OperatorFlags;
-use super::row::{LetIn, counted};
+use super::row::{NewHolder, counted};
 use super::sessions::lock_or_prefix;
 use super::{Exit, print_message, print_result, run_requests};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place};
+use crate::schema_version::SchemaVersion;
+use crate::status::Kind;
 use crate::{clock, config};
 use slotkeeper_semaphore::{View, plan};
 
@@ -58,11 +60,15 @@ impl SetLimit {
 /// The result.
 #[derive(Debug, Serialize)]
 struct Done {
+    schema_version: SchemaVersion,
+    kind: Kind,
     prefix: String,
+    /// The key that coordinates the clients.
+    key: String,
     limit_before: u32,
     limit: u32,
     slots_taken: u32,
-    let_in: Vec<LetIn>,
+    new_holders: Vec<NewHolder>,
     /// Foreign clients in the queue.
     foreign_waiters: usize,
 }
@@ -79,11 +85,14 @@ impl Done {
         let (before, after) =
             (plan::existing_record(&changed.before)?, plan::existing_record(&changed.after)?);
         Ok(Self {
+            schema_version: SchemaVersion::default(),
+            kind: Kind::Semaphore,
             prefix: prefix.to_owned(),
+            key: changed.after.lock_key(),
             limit_before: before.limit,
             limit: after.limit,
             slots_taken: after.taken(),
-            let_in: LetIn::all(&changed.before, &changed.after),
+            new_holders: NewHolder::all(&changed.before, &changed.after),
             foreign_waiters: changed.before.waiters().iter().filter(|one| one.entry.is_none()).count(),
         })
     }
@@ -112,10 +121,10 @@ impl Done {
             format!(
                 "no holder is evicted; no slot is granted until fewer than {limit} are held ({taken} now)"
             )
-        } else if self.limit_before == limit && self.let_in.is_empty() {
+        } else if self.limit_before == limit && self.new_holders.is_empty() {
             "nothing to do".into()
         } else {
-            LetIn::counted(&self.let_in)
+            NewHolder::counted(&self.new_holders)
         };
         format!("{}: {changed}; {follows}", printable(&self.prefix))
     }

@@ -15,7 +15,7 @@ use super::local::{LocalAgent, get};
 use super::row::text_of;
 use super::{Exit, block_on, live, window};
 use crate::escape::{escape_control_chars, printable};
-use crate::status::{Agent, Entry, Holder, Mode, Semaphore, State, Status};
+use crate::status::{Agent, Entry, Health, Holder, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
 /// Time for one response.
@@ -58,8 +58,10 @@ fn token(entry: &Entry) -> String {
 
 /// Since when this agent holds it, or how long it waits.
 fn since(entry: &Entry) -> Option<String> {
-    let waiting = || entry.waiting_seconds.map(|seconds| format!("waiting {seconds:.0} s"));
-    entry.held_since.clone().or_else(waiting)
+    match entry.state {
+        State::Held | State::Unknown => entry.since.clone(),
+        _ => entry.age_seconds.map(|seconds| format!("waiting {seconds:.0} s")),
+    }
 }
 
 /// The leases, in numbers.
@@ -88,7 +90,10 @@ fn held_by(semaphore: &Semaphore) -> String {
         let named: Vec<_> = holders
             .iter()
             .take(LISTED)
-            .map(|holder| describe(&holder.session, holder.who.as_ref(), holder.mine, holder.alive))
+            .map(|holder| {
+                let foreign = holder.foreign == Some(true);
+                describe(&holder.session, holder.who.as_ref(), holder.mine, foreign, holder.health)
+            })
             .collect();
         text.push_str(&format!("{} is held by {}", semaphore.entry.name, named.join(", ")));
         let more = holders.len() - named.len() + semaphore.unlisted();
@@ -110,12 +115,11 @@ fn held_by(semaphore: &Semaphore) -> String {
 }
 
 /// A holder in words.
-fn describe(session: &str, who: Option<&Identity>, mine: bool, alive: Option<bool>) -> String {
+fn describe(session: &str, who: Option<&Identity>, mine: bool, foreign: bool, health: Health) -> String {
     let words = who.and_then(Identity::in_words);
     let mut text = words.unwrap_or_else(|| format!("session {}", printable(session)));
-    let foreign = who.is_none() && alive == Some(true);
-    let dead = alive == Some(false);
-    for (applies, remark) in [(mine, "this agent"), (dead, "dead"), (foreign, "foreign client")] {
+    let dead = health == Health::Dead;
+    for (applies, remark) in [(mine, "this agent"), (dead, "dead"), (foreign && !dead, "foreign client")] {
         if applies {
             text.push_str(&format!(" ({remark})"));
         }
@@ -161,7 +165,7 @@ fn table(report: &Status, columns: usize) -> io::Result<String> {
     let tables = [semaphores(&report.semaphores, columns)?, lock::table(&report.locks, columns)?];
     let tables: Vec<_> = tables.into_iter().filter(|table| !table.is_empty()).collect();
     let session = report.session.as_ref().map_or("no session".into(), |session| {
-        format!("session {}, {:.0} s of its lease left", session.id, session.lease_remaining_seconds)
+        format!("session {}, {:.0} s of its lease left", session.id, session.expires_in_seconds)
     });
     let ready = if report.agent.ready { "ready" } else { "not ready" };
     let Agent { version, state, .. } = &report.agent;
@@ -177,7 +181,7 @@ fn semaphores(semaphores: &[Semaphore], columns: usize) -> io::Result<String> {
     let mut table = TabWriter::new(Vec::new()).padding(2);
     writeln!(table, "SEMAPHORE\tSTATE\tREQUIRED\tTAKEN\tQUEUE\tSLOT\tTOKEN\tSINCE")?;
     for semaphore in semaphores {
-        let queue = match (semaphore.queue_position, semaphore.queue_length) {
+        let queue = match (semaphore.position, semaphore.queue_length) {
             (Some(position), Some(length)) => format!("{position} of {length}"),
             (None, Some(length)) => length.to_string(),
             (_, None) => "-".into(),
@@ -205,29 +209,29 @@ mod tests {
     #[test]
     fn the_table_shows_slots_queue_and_holders() {
         let report = r#"{"agent":{"version":"1.2.3","state":"running","ready":false},
-            "session":{"id":"5e55","lease_remaining_seconds":26.6},
+            "session":{"id":"5e55","expires_in_seconds":26.6},
             "semaphores":[
               {"name":"writers","mode":"hold","leases":[],"state":"waiting","required":true,"limit":5,"slots_taken":5,"queue_length":4,
-               "queue_position":2,"waiting_seconds":12.3,"slot_indexes":[],"seen_seconds_ago":8.2,"holders":[
-                 {"session":"5e55","mine":false,"alive":true,"who":{"pod":"batch-7","pid":1}},
-                 {"session":"dead","mine":false,"alive":false},
-                 {"session":"new","mine":false,"alive":null},
-                 {"session":"go","mine":false,"alive":true}]},
+               "position":2,"since":"2026-01-02T03:04:05Z","age_seconds":12.3,"slot_indexes":[],"seen_seconds_ago":8.2,"holders":[
+                 {"session":"5e55","mine":false,"health":"live","who":{"pod":"batch-7","pid":1}},
+                 {"session":"dead","mine":false,"health":"dead"},
+                 {"session":"new","mine":false,"health":"unknown"},
+                 {"session":"go","mine":false,"foreign":true,"health":"live"}]},
               {"name":"crowd","mode":"hold","leases":[],"state":"starting","required":false,"limit":1000,"slots_taken":1000,
                "queue_length":0,"slot_indexes":[],"seen_seconds_ago":1.0,"holder_count":900,"holders":[
-                 {"session":"5e55","mine":true,"alive":true},{"session":"a","mine":false,"alive":null},
-                 {"session":"b","mine":false,"alive":null},{"session":"c","mine":false,"alive":null},
-                 {"session":"d","mine":false,"alive":null},{"session":"e","mine":false,"alive":null},
-                 {"session":"f","mine":false,"alive":null},{"session":"g","mine":false,"alive":null},
-                 {"session":"h","mine":false,"alive":null},{"session":"i","mine":false,"alive":null},
-                 {"session":"j","mine":false,"alive":null},{"session":"k","mine":false,"alive":null}]},
+                 {"session":"5e55","mine":true,"health":"live"},{"session":"a","mine":false,"health":"unknown"},
+                 {"session":"b","mine":false,"health":"unknown"},{"session":"c","mine":false,"health":"unknown"},
+                 {"session":"d","mine":false,"health":"unknown"},{"session":"e","mine":false,"health":"unknown"},
+                 {"session":"f","mine":false,"health":"unknown"},{"session":"g","mine":false,"health":"unknown"},
+                 {"session":"h","mine":false,"health":"unknown"},{"session":"i","mine":false,"health":"unknown"},
+                 {"session":"j","mine":false,"health":"unknown"},{"session":"k","mine":false,"health":"unknown"}]},
               {"name":"lapsed","mode":"hold","leases":[],"state":"starting","required":false,"limit":1,"slots_taken":1,"queue_length":0,
-               "slot_indexes":[],"seen_seconds_ago":1.0,"holders":[{"session":"5e55","mine":true,"alive":true}]},
-              {"name":"optional","mode":"hold","leases":[],"state":"gave_up","required":false,"limit":null,"slots_taken":null,
+               "slot_indexes":[],"seen_seconds_ago":1.0,"holders":[{"session":"5e55","mine":true,"health":"live"}]},
+              {"name":"optional","mode":"hold","leases":[],"state":"timed_out","required":false,"limit":null,"slots_taken":null,
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[]},
               {"name":"licences","mode":"hold","leases":[],"state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
-               "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"no leader","deferred":"kept",
-               "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]},
+               "fencing_token":77,"slot_indexes":[0,3],"since":"2026-01-02T03:04:05Z","reason":"no leader","deferred":"kept",
+               "holders":[{"session":"5e55","mine":true,"health":"live","who":{"host":"vm\u001b[1m","pid":7}}]},
               {"name":"lent","mode":"on_demand","state":"held","required":false,"limit":3,"slots_taken":2,
                "queue_length":1,"slot_indexes":[],"seen_seconds_ago":0.1,"holders":[],"leases":[
                  {"state":"held","slot_indexes":[2]},{"state":"held","slot_indexes":[0]},
@@ -236,14 +240,14 @@ mod tests {
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[],"leases":[]}]}"#;
         let shown = table(&serde_json::from_str(report).unwrap(), window::ENDLESS).unwrap();
         let expected = "\
-SEMAPHORE  STATE     REQUIRED  TAKEN      QUEUE   SLOT  TOKEN  SINCE
-writers    waiting   yes       5/5        2 of 4  -     -      waiting 12 s
-crowd      starting  no        1000/1000  0       -     -      -
-lapsed     starting  no        1/1        0       -     -      -
-optional   gave_up   no        -          -       -     -      -
-licences   held      no        2/5        0       0,3   77     2026-01-02T03:04:05Z
-lent       held      no        2/3        1       2,0   -      on demand: 2 leased, 1 waiting
-spare      idle      no        -          -       -     -      on demand
+SEMAPHORE  STATE      REQUIRED  TAKEN      QUEUE   SLOT  TOKEN  SINCE
+writers    waiting    yes       5/5        2 of 4  -     -      waiting 12 s
+crowd      starting   no        1000/1000  0       -     -      -
+lapsed     starting   no        1/1        0       -     -      -
+optional   timed_out  no        -          -       -     -      -
+licences   held       no        2/5        0       0,3   77     2026-01-02T03:04:05Z
+lent       held       no        2/3        1       2,0   -      on demand: 2 leased, 1 waiting
+spare      idle       no        -          -       -     -      on demand
 writers is held by batch-7, session dead (dead), session new, session go (foreign client); as of 8 s ago
 crowd is held by session a, session b, session c, session d, session e, session f, session g, session h, session i, session j and 889 more
 crowd: .lock still names this agent, whose lease has expired

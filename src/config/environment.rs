@@ -204,10 +204,19 @@ fn unknown(name: &str) -> Option<String> {
     })
 }
 
+/// The variables of hooks, besides those of commands and of a leader.
+const HOOKS: [&str; 6] = [
+    "SLOTKEEPER_EVENT",
+    "SLOTKEEPER_SEMAPHORE",
+    "SLOTKEEPER_KIND",
+    "SLOTKEEPER_PREFIX",
+    "SLOTKEEPER_KEY",
+    "SLOTKEEPER_REASON",
+];
+
 /// The variables of hooks. A hook may call slotkeeper.
 fn is_hook_variable(name: &str) -> bool {
-    matches!(name, "SLOTKEEPER_EVENT" | "SLOTKEEPER_SEMAPHORE" | "SLOTKEEPER_REASON")
-        || name.starts_with("SLOTKEEPER_LEADER_")
+    HOOKS.contains(&name) || name.starts_with("SLOTKEEPER_LEADER_")
 }
 
 /// The variables that Kubernetes sets in every container for a Service named `slotkeeper` or `slotkeeper-…`.
@@ -274,8 +283,12 @@ mod tests {
             "SLOTKEEPER_LOCK_INDEX_WAREHOUSE",
             "SLOTKEEPER_EVENT",
             "SLOTKEEPER_SEMAPHORE",
+            "SLOTKEEPER_KIND",
+            "SLOTKEEPER_PREFIX",
+            "SLOTKEEPER_KEY",
+            "SLOTKEEPER_SLOT_INDEXES",
             "SLOTKEEPER_REASON",
-            "SLOTKEEPER_LEADER_SELF",
+            "SLOTKEEPER_LEADER_MINE",
             "SLOTKEEPER_LEADER_SESSION",
             "SLOTKEEPER_LEADER_POD",
             "SLOTKEEPER_LEADER_NAMESPACE",

@@ -49,22 +49,37 @@ pub(super) struct Lease {
     /// For a lock, how often it was acquired since its key was created (Consul's LockIndex); null for a semaphore.
     #[schema(required = true)]
     lock_index: Option<u64>,
-    /// The first of its slot indexes; 0 for a lock.
-    slot: u32,
-    /// All its slot indexes.
+    /// Its slot indexes; `[0]` for a lock.
     #[schema(min_items = 1)]
     slot_indexes: Vec<u32>,
+    /// The first of them.
+    #[schema(deprecated)]
+    slot: u32,
     /// Seconds, to the millisecond, until the lease expires unless it is renewed.
     #[schema(minimum = 0)]
+    expires_in_seconds: f64,
+    /// The same as `expires_in_seconds`.
+    #[schema(minimum = 0, deprecated)]
     expires_in: f64,
-    /// The configured name of the semaphore or lock.
-    name: String,
     /// The kind of the lease.
     kind: Kind,
+    /// The configured name of the semaphore or lock.
+    name: String,
+    /// The semaphore's key prefix; null for a lock.
+    #[schema(required = true)]
+    prefix: Option<String>,
+    /// The lock's key; null for a semaphore.
+    #[schema(required = true)]
+    key: Option<String>,
 }
 
 impl From<Grant> for Lease {
     fn from(grant: Grant) -> Self {
+        let expires_in_seconds = seconds(grant.expires_in);
+        let (prefix, key) = match grant.kind {
+            Kind::Semaphore => (Some(grant.key), None),
+            Kind::Lock => (None, Some(grant.key)),
+        };
         Self {
             lease: grant.lease,
             session: grant.session,
@@ -72,9 +87,12 @@ impl From<Grant> for Lease {
             lock_index: grant.lock_index,
             slot: grant.slot_indexes.first().copied().unwrap_or_default(),
             slot_indexes: grant.slot_indexes,
-            expires_in: seconds(grant.expires_in),
-            name: grant.name,
+            expires_in_seconds,
+            expires_in: expires_in_seconds,
             kind: grant.kind,
+            name: grant.name,
+            prefix,
+            key,
         }
     }
 }
@@ -121,8 +139,8 @@ async fn show(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Resu
 
 /// Renew a lease
 ///
-/// Extends the lease. `expires_in` increases as the agent renews the lease's session, every third of its TTL, and decreases while
-/// Consul does not respond. A third of `expires_in` is a good interval.
+/// Extends the lease. `expires_in_seconds` increases as the agent renews the lease's session, every third of its TTL, and decreases while
+/// Consul does not respond. A third of `expires_in_seconds` is a good interval.
 #[utoipa::path(
     post,
     path = "/v1/leases/{lease}/renew",

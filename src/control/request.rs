@@ -77,6 +77,8 @@ pub struct Grant {
     pub kind: Kind,
     /// The configured name.
     pub name: String,
+    /// The semaphore's prefix, or the lock's key.
+    pub key: String,
     /// The lease's own Consul session.
     pub session: String,
     /// Increases from grant to grant.

@@ -131,6 +131,7 @@ fn grant(kind: Kind, name: &str) -> Grant {
         lease: "lease-1".into(),
         kind,
         name: name.into(),
+        key: "service/free".into(),
         session: "c0ffee00-0000-4000-8000-000000000000".into(),
         fencing_token: 42,
         lock_index: (kind == Kind::Lock).then_some(3),
@@ -217,7 +218,7 @@ async fn a_lease_is_granted_as_requested() {
     let reply = scene.ask("POST /v1/semaphores/free/acquire", r#"{"wait":"1m30s"}"#).await;
     assert_eq!(reply.status, 200);
     assert!(reply.head.contains("content-type: application/json") && reply.head.contains("no-store"));
-    let lease = r#"{"lease":"lease-1","session":"c0ffee00-0000-4000-8000-000000000000","fencing_token":42,"lock_index":null,"slot":3,"slot_indexes":[3,5],"expires_in":27.0,"name":"free","kind":"semaphore"}"#;
+    let lease = r#"{"lease":"lease-1","session":"c0ffee00-0000-4000-8000-000000000000","fencing_token":42,"lock_index":null,"slot_indexes":[3,5],"slot":3,"expires_in_seconds":27.0,"expires_in":27.0,"kind":"semaphore","name":"free","prefix":"service/free","key":null}"#;
     assert_eq!(reply.body, lease);
     let wait = Duration::from_secs(90);
     assert_eq!(scene.next_asked().await, Asked::Acquire(Kind::Semaphore, "free".into(), wait));

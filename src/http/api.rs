@@ -5,12 +5,31 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use super::Site;
 use super::error::Error;
 use super::segment::Segment;
 use crate::clock;
-use crate::config::Kind;
-use crate::status::{Lock, Semaphore, Status};
+use crate::schema_version::SchemaVersion;
+use crate::status::{Kind, Lock, Semaphore, Status};
+
+/// The document of `/v1/semaphores/{name}`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SemaphoreDocument {
+    schema_version: SchemaVersion,
+    #[serde(flatten)]
+    semaphore: Semaphore,
+}
+
+/// The document of `/v1/locks/{name}`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LockDocument {
+    schema_version: SchemaVersion,
+    #[serde(flatten)]
+    lock: Lock,
+}
 
 /// The whole status
 ///
@@ -39,7 +58,7 @@ pub(super) async fn status(State(site): State<Site>) -> Response {
         ("name" = String, Path, description = "Its configured name.", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     ),
     responses(
-        (status = 200, description = "Its status.", body = Semaphore),
+        (status = 200, description = "Its status.", body = SemaphoreDocument),
         (status = 404, description = "`unknown_semaphore`: the agent has no semaphore of that name.", body = Error)
     )
 )]
@@ -49,7 +68,8 @@ pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) 
         let known: Vec<_> = snapshot.semaphores.iter().map(|one| one.entry.name.as_str()).collect();
         return Err(Error::unknown(Kind::Semaphore, &name, &known));
     };
-    Ok(Json(snapshot.semaphore_report(semaphore, clock::now(), clock::wall())).into_response())
+    let semaphore = snapshot.semaphore_report(semaphore, clock::now(), clock::wall());
+    Ok(Json(SemaphoreDocument { schema_version: SchemaVersion::default(), semaphore }).into_response())
 }
 
 /// One lock's status
@@ -64,7 +84,7 @@ pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) 
         ("name" = String, Path, description = "Its configured name.", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     ),
     responses(
-        (status = 200, description = "Its status.", body = Lock),
+        (status = 200, description = "Its status.", body = LockDocument),
         (status = 404, description = "`unknown_lock`: the agent has no lock of that name.", body = Error)
     )
 )]
@@ -74,5 +94,6 @@ pub(super) async fn lock(State(site): State<Site>, Segment(name): Segment) -> Re
         let known: Vec<_> = snapshot.locks.iter().map(|one| one.entry.name.as_str()).collect();
         return Err(Error::unknown(Kind::Lock, &name, &known));
     };
-    Ok(Json(snapshot.lock_report(lock, clock::now(), clock::wall())).into_response())
+    let lock = snapshot.lock_report(lock, clock::now(), clock::wall());
+    Ok(Json(LockDocument { schema_version: SchemaVersion::default(), lock }).into_response())
 }

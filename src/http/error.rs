@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::config::Kind;
+use crate::status::Kind;
 
 /// The error codes for programs. Each has one HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -56,7 +56,7 @@ impl Default for Following {
 /// The status and its changes
 ///
 /// Server-sent events. `status`, at once and after each change: the document of `/v1/status` on one line. `change`: an event of
-/// the agent as `{"at","what","name","detail"}`; the last 50 are kept. Both have an id. With `Last-Event-ID`, the stream begins
+/// the agent as `{"at","event","kind","name","prefix","key","detail"}`; the last 50 are kept. Both have an id. With `Last-Event-ID`, the stream begins
 /// with the changes after that id; with an id of another life of the agent, with all that are kept. A slow reader receives the
 /// newest status instead of each one. `alive` is sent after silence for 10 s.
 #[utoipa::path(

@@ -72,15 +72,14 @@ mod tests {
         let lease_ends = now + FRESH / 4;
         snapshot.session = Some(Session {
             id: "5e55".into(),
-            name: "n".into(),
             ttl_seconds: FRESH.as_secs_f64(),
-            lease_remaining_seconds: 0.0,
             lease_ends: Some(lease_ends),
+            ..Session::default()
         });
         let left = |now| {
             let status: serde_json::Value =
                 serde_json::from_slice(&cache.get_or_render(&snapshot, now)).unwrap();
-            status["session"]["lease_remaining_seconds"].as_f64().unwrap()
+            status["session"]["expires_in_seconds"].as_f64().unwrap()
         };
         assert!(left(now) > 0.0);
         assert_eq!(left(lease_ends), 0.0);

@@ -24,7 +24,7 @@ impl Metrics {
             self.semaphores
                 .queue_position
                 .with_label_values(name)
-                .set(semaphore.queue_position.unwrap_or(0).into());
+                .set(semaphore.position.unwrap_or(0).into());
             self.semaphores.slots.with_label_values(name).set(slots_at_once(semaphore, now));
             let all = snapshot.semaphores.iter().map(|one| &one.entry);
             let share = Share {

@@ -67,7 +67,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Target
             let view = snapshot.lock_at(&key);
             (Place::Lock(key), view)
         }
-        Part::Held | Part::Waiting | Part::Leaving | Part::TakenOut | Part::Dead | Part::Unknown => {
+        Part::Held | Part::Waiting | Part::Leaving | Part::Removed | Part::Dead | Part::Unknown => {
             (Place::Semaphore(prefix.to_owned()), snapshot.view)
         }
     };

@@ -1,11 +1,13 @@
 //! The participants at a prefix, derived from its keys and Consul's sessions. Pure.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::status::{self, Health};
 use slotkeeper_consul::{Indexed, Session};
-use slotkeeper_semaphore::contender::Entry;
+use slotkeeper_semaphore::contender::{Entry, WaiterState};
 use slotkeeper_semaphore::plan::{self, Membership};
 use slotkeeper_semaphore::{Contender, Identity, LockKeyState, Pair, SessionId, View};
 
@@ -22,7 +24,7 @@ pub enum Part {
     /// It was in the queue, was evicted, and has not left yet.
     Leaving,
     /// It was removed from `.lock`, and has not noticed yet.
-    TakenOut,
+    Removed,
     /// `.lock` lists it, and it has no locked key below the prefix: its slots are reclaimed soon.
     Dead,
     /// Unknown, since a key is hidden from the token: whether a session that `.lock` lists is alive, or, if `.lock` is hidden, whether
@@ -49,7 +51,7 @@ impl Part {
             }
             Some(plan::MembershipKind::Waits) => Self::Waiting,
             Some(plan::MembershipKind::Dead) => Self::Dead,
-            None if contender.is_some() => Self::TakenOut,
+            None if contender.is_some() => Self::Removed,
             None => Self::Locked,
         }
     }
@@ -61,31 +63,8 @@ impl Part {
             Self::Held => "held",
             Self::Waiting => "waiting",
             Self::Leaving => "leaving",
-            Self::TakenOut => "taken_out",
+            Self::Removed => "removed",
             Self::Dead => "dead",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// Whether a participant's session exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// Consul has it.
-    Live,
-    /// It has ended.
-    Ended,
-    /// Consul does not show it, and it may exist.
-    Unknown,
-}
-
-impl Health {
-    /// The name in tables and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Ended => "ended",
             Self::Unknown => "unknown",
         }
     }
@@ -102,8 +81,8 @@ pub struct Participant {
     pub together: Vec<String>,
     /// The session, if Consul shows it.
     pub session: Option<Session>,
-    /// Whether the session exists.
-    pub health: Health,
+    /// Whether the session may exist although Consul does not show it.
+    pub hidden: bool,
     /// The create index of its first key.
     create_index: u64,
 }
@@ -113,14 +92,18 @@ pub struct Participant {
 pub struct Role {
     /// Its state.
     pub state: Part,
+    /// Its health.
+    pub health: Health,
     /// The slots that it holds or waits for; `None` for a single-key lock.
     pub slots: Option<u32>,
     /// The slots that its key names. Those of a dead holder may belong to another holder now, and are left out.
     pub slot_indexes: Vec<u32>,
     /// Its priority in the queue.
     pub priority: Option<i32>,
-    /// Its own time stamp.
+    /// Since when it holds or waits by its own time stamp, in UTC.
     pub since: Option<String>,
+    /// The time since then, once that is computed ([`Role::at`]).
+    pub age_seconds: Option<u64>,
     /// Its identity as it wrote it.
     pub who: Option<Identity>,
     /// The text for operators in its key; of a foreign client, the key's whole content.
@@ -136,7 +119,7 @@ pub struct Role {
 impl Role {
     /// The role of a client that has written `entry` or, as a foreign client, `said`.
     fn of(
-        state: Part,
+        (state, health): (Part, Health),
         slots: Option<u32>,
         entry: Option<Entry>,
         said: Option<&Pair>,
@@ -147,10 +130,12 @@ impl Role {
             let body = said.map(|pair| String::from_utf8_lossy(&pair.value).into_owned());
             return Self {
                 state,
+                health,
                 slots,
                 slot_indexes: Vec::new(),
                 priority: None,
                 since: None,
+                age_seconds: None,
                 who: None,
                 body: body.filter(|body| !body.is_empty()),
                 foreign: said.map(|_| true),
@@ -158,18 +143,30 @@ impl Role {
                 keys,
             };
         };
+        // A new holder may not have written its key yet, whose date is then that of its wait.
+        let is_of_wait = state == Part::Held && entry.state == WaiterState::Waiting;
         Self {
             state,
+            health,
             slots,
             slot_indexes: if state == Part::Dead { Vec::new() } else { entry.indexes },
             priority: Some(entry.priority),
-            since: Some(entry.since).filter(|since| !since.is_empty()),
+            since: Some(entry.since).filter(|since| !is_of_wait && status::date(since).is_some()),
+            age_seconds: None,
             who: Some(entry.who).filter(|who| *who != Identity::default()),
             body: entry.body,
             foreign: Some(false),
             evicted_by: entry.evicted_by,
             keys,
         }
+    }
+
+    /// The role with its age at that time. The participant's clock may be ahead of this one.
+    #[must_use]
+    pub fn at(self, now: SystemTime) -> Self {
+        let since = self.since.as_deref().and_then(status::date);
+        let age = |since| now.duration_since(since).map_or(0, |age| age.as_secs());
+        Self { age_seconds: since.map(age), ..self }
     }
 }
 
@@ -206,24 +203,25 @@ pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> 
             let slots = match part {
                 Part::Unknown if keys.is_empty() => Some(taken),
                 Part::Held | Part::Dead => Some(taken),
-                Part::Waiting | Part::Leaving | Part::TakenOut | Part::Unknown => {
+                Part::Waiting | Part::Leaving | Part::Removed | Part::Unknown => {
                     Some(entry.as_ref().map_or(1, |entry| entry.slots))
                 }
                 Part::Locked => None,
             };
             let session = sessions.remove(id.as_str());
             let health = match session {
+                _ if part == Part::Dead => Health::Dead,
                 Some(_) => Health::Live,
                 None if hides => Health::Unknown,
-                None => Health::Ended,
+                None => Health::Dead,
             };
             Participant {
                 id: id.clone(),
                 together: entry.as_ref().map(|entry| entry.together.clone()).unwrap_or_default(),
-                role: Role::of(part, slots, entry, own, &keys),
+                role: Role::of((part, health), slots, entry, own, &keys),
                 create_index: keys.iter().map(|pair| pair.create_index).min().unwrap_or(u64::MAX),
+                hidden: session.is_none() && hides,
                 session,
-                health,
             }
         })
         .collect();
@@ -315,13 +313,13 @@ mod tests {
                 ("early", Part::Waiting, Some(1), Some(true)),
                 ("late", Part::Waiting, Some(2), Some(false)),
                 ("asked", Part::Leaving, Some(2), Some(false)),
-                ("out", Part::TakenOut, Some(1), Some(false)),
+                ("out", Part::Removed, Some(1), Some(false)),
                 ("gone", Part::Dead, Some(1), None),
             ]
         );
         assert_eq!(found[1].role.body.as_deref(), Some("db-node-1"));
         assert_eq!(found[0].session, Some(session("h")));
-        assert_eq!((&found[8].session, found[8].health), (&None, Health::Unknown));
+        assert_eq!((&found[8].session, found[8].role.health), (&None, Health::Dead));
     }
 
     #[test]
@@ -350,13 +348,13 @@ mod tests {
             |holders: &str| pair("p/.lock", &format!(r#"{{"Limit":2,"Holders":[{holders}]}}"#), "", 9);
         let health = |pairs: &[Pair], sessions: &[&str]| -> Vec<_> {
             let found = of("p", pairs, sessions.iter().copied().map(session).collect());
-            found.iter().map(|one| one.health).collect()
+            found.iter().map(|one| (one.role.health, one.hidden)).collect()
         };
-        assert_eq!(health(&[record(r#""gone""#)], &["elsewhere"]), [Health::Ended]);
-        assert_eq!(health(&[record(r#""gone""#)], &[]), [Health::Unknown], "it may see none at all");
+        assert_eq!(health(&[record(r#""gone""#)], &["elsewhere"]), [(Health::Dead, false)]);
+        assert_eq!(health(&[record(r#""gone""#)], &[]), [(Health::Dead, true)], "it may see none at all");
         let two = [record(r#""gone","a""#), pair("p/a", "", "a", 5)];
-        assert_eq!(health(&two, &["a"]), [Health::Live, Health::Ended]);
-        assert_eq!(health(&two, &[]), [Health::Unknown, Health::Unknown]);
+        assert_eq!(health(&two, &["a"]), [(Health::Live, false), (Health::Dead, false)]);
+        assert_eq!(health(&two, &[]), [(Health::Unknown, true), (Health::Dead, true)]);
     }
 
     #[test]
@@ -367,16 +365,16 @@ mod tests {
         let seen = |keys, sessions| -> Vec<_> {
             let shown = Indexed { index: 500, filtered: sessions, value: vec![session("a"), session("w")] };
             let found = super::of(&View::of_listing("p", listing(keys)), &pairs, &shown);
-            found.iter().map(|one| (one.id.to_string(), one.role.state, one.health)).collect()
+            found.iter().map(|one| (one.id.to_string(), one.role.state, one.role.health)).collect()
         };
         let row = |id: &str, part, health| (id.to_owned(), part, health);
         let a = row("a", Part::Held, Health::Live);
         let w = row("w", Part::Waiting, Health::Live);
-        let dead = |health| row("hidden", Part::Dead, health);
+        let dead = row("hidden", Part::Dead, Health::Dead);
         let unknown = |health| row("hidden", Part::Unknown, health);
-        assert_eq!(seen(false, false), [a.clone(), w.clone(), dead(Health::Ended)]);
-        assert_eq!(seen(false, true), [a.clone(), w.clone(), dead(Health::Unknown)]);
-        assert_eq!(seen(true, false), [a.clone(), w.clone(), unknown(Health::Ended)]);
+        assert_eq!(seen(false, false), [a.clone(), w.clone(), dead.clone()]);
+        assert_eq!(seen(false, true), [a.clone(), w.clone(), dead]);
+        assert_eq!(seen(true, false), [a.clone(), w.clone(), unknown(Health::Dead)]);
         assert_eq!(seen(true, true), [a, w, unknown(Health::Unknown)]);
         // Without `.lock` the holders are unknown; a contender key that says it waits is a waiter's.
         let held = r#"{"slotkeeper":1,"state":"held","slots":2}"#;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::participants::{self, Participant};
-use super::{Error, Health, Part, sessions};
+use super::{Error, Part, sessions};
 use crate::bridge;
 use slotkeeper_consul::{Client, Indexed, Read, Session};
 use slotkeeper_semaphore::plan::{self, Queued};
@@ -197,9 +197,8 @@ impl PrefixSnapshot {
     /// What is hidden from the token.
     pub fn hidden(&self, participants: &[Participant]) -> Hidden {
         // Consul before 1.11 hides sessions without a notice, but each locked key has a session.
-        let is_hidden = |one: &Participant| {
-            one.health == Health::Unknown && (self.sessions.filtered || !one.role.keys.is_empty())
-        };
+        let is_hidden =
+            |one: &Participant| one.hidden && (self.sessions.filtered || !one.role.keys.is_empty());
         Hidden {
             keys: self.view.is_filtered().then(|| plan::acl_rule(&self.prefix, "read")),
             sessions: participants.iter().any(is_hidden).then(|| SESSIONS.to_owned()),

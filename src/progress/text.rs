@@ -132,7 +132,7 @@ impl Awaited {
         Self {
             seen: one.queue_length.is_some(),
             // Before all participants were read, the queue is at least as long as the part before this waiter.
-            place: one.queue_position.map(|position| (position, one.queue_length.unwrap_or(position))),
+            place: one.position.map(|position| (position, one.queue_length.unwrap_or(position))),
             holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
             unlisted: one.unlisted(),
             ..Self::entry(&one.entry)
@@ -152,7 +152,7 @@ impl Awaited {
     fn entry(one: &Entry) -> Self {
         Self {
             name: one.name.clone(),
-            waited: duration(one.waiting_seconds),
+            waited: duration(one.age_seconds),
             reason: one.reason.clone(),
             ..Self::default()
         }

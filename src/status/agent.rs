@@ -3,14 +3,19 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::identity::IdentitySchema;
 use super::{Stage, seconds};
-use slotkeeper_semaphore::Moment;
+use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// The agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Agent {
     /// Its version.
     pub version: String,
+    /// Its identity, as its contender keys show it.
+    #[serde(default)]
+    #[schema(required = true, value_type = IdentitySchema)]
+    pub who: Identity,
     /// Its state.
     #[serde(default)]
     #[schema(required = true)]
@@ -43,7 +48,7 @@ pub struct Check {
 }
 
 /// A session in Consul.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     /// Its id.
     pub id: String,
@@ -58,15 +63,29 @@ pub struct Session {
     /// The time left until the slots of this session are no longer safe to use.
     #[serde(default)]
     #[schema(required = true, minimum = 0)]
-    pub lease_remaining_seconds: f64,
+    pub expires_in_seconds: f64,
+    /// When the agent created it, in UTC; null if it was resumed.
+    #[schema(required = true, format = DateTime)]
+    pub since: Option<String>,
+    /// The time since then.
+    #[schema(required = true, minimum = 0)]
+    pub age_seconds: Option<f64>,
+    /// When the agent created it, on the agent's clock.
+    #[serde(skip)]
+    pub created_at: Option<Moment>,
     /// The end of the lease on the agent's clock; `None` in a status that was parsed.
     #[serde(skip)]
     pub lease_ends: Option<Moment>,
 }
 
 impl Session {
-    pub(super) fn report(&self, now: Moment) -> Self {
+    pub(super) fn report(&self, now: Moment, wall: Wall) -> Self {
         let left = self.lease_ends.map(|ends| ends.since(now)).unwrap_or_default();
-        Self { lease_remaining_seconds: seconds(left), ..self.clone() }
+        Self {
+            expires_in_seconds: seconds(left),
+            since: self.created_at.map(|since| wall.text(since)),
+            age_seconds: self.created_at.map(|since| seconds(now.since(since))),
+            ..self.clone()
+        }
     }
 }

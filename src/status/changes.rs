@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::Kind;
 use slotkeeper_semaphore::{Moment, Wall};
 
 /// Identifies a change or snapshot: later ones have higher numbers, and no two lives of agents are the same.
@@ -53,10 +55,11 @@ impl FromStr for Id {
     }
 }
 
-/// The kinds of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The names of events: of changes, and of hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+#[schema(as = EventName)]
+pub enum Event {
     /// Every required slot is held.
     Ready,
     /// A required slot is no longer held.
@@ -68,10 +71,8 @@ pub enum What {
     /// The session has ended, not by this agent.
     SessionEnded,
     /// Requests have begun to fail.
-    #[serde(rename = "trouble")]
     Failing,
     /// Requests succeed again.
-    #[serde(rename = "trouble_over")]
     Recovered,
     /// The agent waits in the queue.
     Waiting,
@@ -86,7 +87,6 @@ pub enum What {
     /// The acquisition is blocked until a problem is fixed.
     Blocked,
     /// The wait timed out.
-    #[serde(rename = "gave_up")]
     TimedOut,
     /// The lock has another holder, or none.
     LeaderChanged,
@@ -102,6 +102,45 @@ pub enum What {
     Removed,
 }
 
+impl Event {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NotReady => "not_ready",
+            Self::Draining => "draining",
+            Self::SessionStarted => "session_started",
+            Self::SessionEnded => "session_ended",
+            Self::Failing => "failing",
+            Self::Recovered => "recovered",
+            Self::Waiting => "waiting",
+            Self::Acquired => "acquired",
+            Self::Lost => "lost",
+            Self::Evicted => "evicted",
+            Self::Released => "released",
+            Self::Blocked => "blocked",
+            Self::TimedOut => "timed_out",
+            Self::LeaderChanged => "leader_changed",
+            Self::Delayed => "delayed",
+            Self::Limit => "limit",
+            Self::Pruned => "pruned",
+            Self::LeaseExpired => "lease_expired",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// The semaphore or lock that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its configured name.
+    pub name: String,
+    /// The prefix of a semaphore, or the key of a lock.
+    pub key: String,
+}
+
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -109,10 +148,10 @@ pub struct Change {
     pub id: Id,
     /// Its time.
     pub at: Moment,
-    /// Its kind.
-    pub what: What,
-    /// The configured name of the semaphore or lock; `None` for the agent or its session.
-    pub name: Option<String>,
+    /// Its name.
+    pub event: Event,
+    /// Its semaphore or lock; `None` for the agent or its session.
+    pub subject: Option<Subject>,
     /// Details for people.
     pub detail: Option<String>,
 }
@@ -120,19 +159,47 @@ pub struct Change {
 impl Change {
     /// The change as it is sent.
     pub fn report(&self, wall: Wall) -> ChangeReport<'_> {
-        let Self { at, what, name, detail, .. } = self;
-        ChangeReport { at: wall.text(*at), what: *what, name: name.as_deref(), detail: detail.as_deref() }
+        let of_kind = |kind| self.subject.as_ref().filter(|one| one.kind == kind).map(|one| one.key.as_str());
+        ChangeReport {
+            at: wall.text(self.at),
+            event: self.event,
+            kind: self.subject.as_ref().map(|one| one.kind),
+            name: self.subject.as_ref().map(|one| one.name.as_str()),
+            prefix: of_kind(Kind::Semaphore),
+            key: of_kind(Kind::Lock),
+            detail: self.detail.as_deref(),
+        }
     }
 }
 
-/// A change, with its date.
-#[derive(Debug, Serialize)]
+/// A change, as `/v1/events` sends it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Event)]
 pub struct ChangeReport<'a> {
+    /// Its time, in UTC.
+    #[schema(format = DateTime)]
     at: String,
-    what: What,
+    /// Its name.
+    event: Event,
+    /// The kind of what it is about; missing if that is the agent or its session.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    kind: Option<Kind>,
+    /// The configured name of the semaphore or lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     name: Option<&'a str>,
+    /// The semaphore's key prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    prefix: Option<&'a str>,
+    /// The lock's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key: Option<&'a str>,
+    /// Details for people. The wording may change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     detail: Option<&'a str>,
 }
 

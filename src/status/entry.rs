@@ -5,13 +5,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Check, Lease, Mode, Moments, State, seconds};
+use super::{Check, Kind, Lease, Mode, Moments, State, seconds};
 use slotkeeper_semaphore::{Moment, Wall};
 
 /// What a semaphore and a lock have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = EntryStatus)]
 pub struct Entry {
+    /// Its kind. A parsed status has the kinds in different lists, and does not need it.
+    #[serde(skip_deserializing)]
+    pub kind: Kind,
     /// Its configured name.
     pub name: String,
     /// Its state. On demand: `held` if a client holds a lease, `waiting` if clients only wait, else `idle`.
@@ -33,19 +36,19 @@ pub struct Entry {
     #[serde(default)]
     #[schema(required = true)]
     pub mode: Mode,
-    /// Since when this agent holds it, in UTC; null if it does not.
+    /// Since when this agent holds it, or waits for it while it does not hold it, in UTC; null if it does neither.
     #[schema(required = true, format = DateTime)]
-    pub held_since: Option<String>,
+    pub since: Option<String>,
+    /// The time since then.
+    #[schema(required = true, minimum = 0)]
+    pub age_seconds: Option<f64>,
     /// Increases from grant to grant: the index at the grant of a semaphore's `.lock`, or the ModifyIndex of a lock's key. Null
     /// if this agent does not hold it.
     #[schema(required = true)]
     pub fencing_token: Option<u64>,
     /// The time until it is no longer safe to use; null if this agent does not hold it.
     #[schema(required = true, minimum = 0)]
-    pub lease_remaining_seconds: Option<f64>,
-    /// The time that the agent has waited for it; null if it does not wait.
-    #[schema(required = true, minimum = 0)]
-    pub waiting_seconds: Option<f64>,
+    pub expires_in_seconds: Option<f64>,
     /// The age of limit, holders and queue as they are shown, or of the last read of a lock's key, which its watch keeps
     /// current; null before the prefix or key was read.
     #[schema(required = true, minimum = 0)]
@@ -79,11 +82,12 @@ impl Entry {
 
     /// The report at that time.
     pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
-        let Moments { held_since, asked_at, seen_at, .. } = self.moments;
+        let Moments { held_since, seen_at, .. } = self.moments;
+        let since = self.moments.since();
         Self {
-            held_since: held_since.map(|since| wall.text(since)),
-            lease_remaining_seconds: held_since.and(lease_left).map(seconds),
-            waiting_seconds: asked_at.map(|since| seconds(now.since(since))),
+            since: since.map(|since| wall.text(since)),
+            age_seconds: since.map(|since| seconds(now.since(since))),
+            expires_in_seconds: held_since.and(lease_left).map(seconds),
             seen_seconds_ago: seen_at.map(|at| seconds(now.since(at))),
             leases: self.leases.iter().map(|lease| lease.report(now, wall)).collect(),
             ..self.clone()

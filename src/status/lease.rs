@@ -29,25 +29,22 @@ pub struct Lease {
     pub session: Option<String>,
     /// `waiting`, `held` or `leaving`.
     pub state: State,
-    /// Its first slot, 0 for a lock; null if it holds none.
-    #[schema(required = true)]
-    pub slot: Option<u32>,
-    /// All its slots.
+    /// The indexes of its slots; `[0]` for a lock, empty if it is not held.
     #[serde(default)]
     #[schema(required = true)]
     pub slot_indexes: Vec<u32>,
     /// Increases from grant to grant; null if it is not held.
     #[schema(required = true)]
     pub fencing_token: Option<u64>,
-    /// The time of the grant, in UTC; null if it is not held.
+    /// Since when its client holds it, or waits for it, in UTC; null while it leaves.
     #[schema(required = true, format = DateTime)]
-    pub held_since: Option<String>,
+    pub since: Option<String>,
+    /// The time since then.
+    #[schema(required = true, minimum = 0)]
+    pub age_seconds: Option<f64>,
     /// The time until the lease expires; null if it is not held.
     #[schema(required = true, minimum = 0)]
     pub expires_in_seconds: Option<f64>,
-    /// The time that its client has waited; null if it does not wait.
-    #[schema(required = true, minimum = 0)]
-    pub waiting_seconds: Option<f64>,
     /// The moments from which a report computes its dates and durations.
     #[serde(skip)]
     pub moments: Moments,
@@ -60,12 +57,11 @@ impl Lease {
     }
 
     pub(super) fn report(&self, now: Moment, wall: Wall) -> Self {
-        let Moments { held_since, expires_at, asked_at, .. } = self.moments;
+        let since = self.moments.since();
         Self {
-            slot: self.slot_indexes.first().copied(),
-            held_since: held_since.map(|since| wall.text(since)),
-            expires_in_seconds: expires_at.map(|at| seconds(at.since(now))),
-            waiting_seconds: asked_at.map(|since| seconds(now.since(since))),
+            since: since.map(|since| wall.text(since)),
+            age_seconds: since.map(|since| seconds(now.since(since))),
+            expires_in_seconds: self.moments.expires_at.map(|at| seconds(at.since(now))),
             ..self.clone()
         }
     }

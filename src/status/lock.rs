@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentitySchema;
-use super::{Check, Entry, seconds};
+use super::{Check, Entry, Health, age, seconds};
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One single-key lock.
@@ -32,7 +32,7 @@ pub struct Lock {
 }
 
 /// The holder of a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Leader {
     /// Its session.
     pub session: String,
@@ -40,6 +40,20 @@ pub struct Leader {
     #[serde(default)]
     #[schema(required = true)]
     pub mine: bool,
+    /// Whether it is a foreign client.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub foreign: bool,
+    /// Its health: `live`, since the lock is released when its session ends.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub health: Health,
+    /// Since when it leads by its own time stamp, in UTC; null for a foreign client.
+    #[schema(required = true, format = DateTime)]
+    pub since: Option<String>,
+    /// The time since then.
+    #[schema(required = true, minimum = 0)]
+    pub age_seconds: Option<f64>,
     /// Its identity as it wrote it; missing for a foreign client.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<IdentitySchema>)]
@@ -53,10 +67,14 @@ impl Lock {
 
     pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
         let delayed = self.entry.moments.delayed_until.map(|until| until.since(now));
-        Self {
+        let mut report = Self {
             entry: self.entry.report(lease_left, now, wall),
             delayed_seconds: delayed.filter(|left| *left > Duration::ZERO).map(seconds),
             ..self.clone()
+        };
+        if let Some(leader) = &mut report.leader {
+            leader.age_seconds = age(&leader.since, wall.at(now));
         }
+        report
     }
 }

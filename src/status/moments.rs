@@ -19,6 +19,13 @@ pub struct Moments {
     pub expires_at: Option<Moment>,
 }
 
+impl Moments {
+    /// The time of the grant, or else the start of the wait.
+    pub(super) fn since(&self) -> Option<Moment> {
+        self.held_since.or(self.asked_at)
+    }
+}
+
 /// Rounded to the millisecond.
 pub(super) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1000.0).round() / 1000.0

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentitySchema;
-use super::{Check, Entry};
+use super::{Check, Entry, Health, age};
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One semaphore.
@@ -23,10 +23,7 @@ pub struct Semaphore {
     #[serde(default)]
     #[schema(required = true)]
     pub slots: u32,
-    /// Its first slot; null if none is known.
-    #[schema(required = true)]
-    pub slot: Option<u32>,
-    /// All its slots.
+    /// The indexes of the slots that it holds.
     #[serde(default)]
     #[schema(required = true)]
     pub slot_indexes: Vec<u32>,
@@ -53,7 +50,7 @@ pub struct Semaphore {
     /// The position of this workload among them, from 1; null if it does not wait. While `queue_length` is null, more waiters may be
     /// ahead.
     #[schema(required = true)]
-    pub queue_position: Option<u32>,
+    pub position: Option<u32>,
     /// The first 20 waiters, in order.
     #[serde(default)]
     #[schema(required = true)]
@@ -61,7 +58,7 @@ pub struct Semaphore {
 }
 
 /// One holder of a semaphore.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Holder {
     /// Its session.
     pub session: String,
@@ -73,10 +70,19 @@ pub struct Holder {
     #[serde(default)]
     #[schema(required = true)]
     pub mine: bool,
-    /// Whether it has a live contender key; null if that is unknown, since it acquired its slot after the last read of the
-    /// prefix.
+    /// Whether it is a foreign client; null if that is unknown, since its contender key is not known.
     #[schema(required = true)]
-    pub alive: Option<bool>,
+    pub foreign: Option<bool>,
+    /// Its health.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub health: Health,
+    /// Since when it holds its slots by its own time stamp, in UTC; null for a foreign client, and until it is known.
+    #[schema(required = true, format = DateTime)]
+    pub since: Option<String>,
+    /// The time since then.
+    #[schema(required = true, minimum = 0)]
+    pub age_seconds: Option<f64>,
     /// Its identity as it wrote it; missing for a foreign client.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<IdentitySchema>)]
@@ -84,10 +90,14 @@ pub struct Holder {
 }
 
 /// One waiter for a semaphore.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Waiter {
     /// Its session.
     pub session: String,
+    /// Its position in the queue, from 1.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub position: u32,
     /// Slots that it needs.
     #[serde(default)]
     #[schema(required = true)]
@@ -96,6 +106,20 @@ pub struct Waiter {
     #[serde(default)]
     #[schema(required = true)]
     pub mine: bool,
+    /// Whether it is a foreign client.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub foreign: bool,
+    /// Its health.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub health: Health,
+    /// Since when it waits by its own time stamp, in UTC; null for a foreign client.
+    #[schema(required = true, format = DateTime)]
+    pub since: Option<String>,
+    /// The time since then.
+    #[schema(required = true, minimum = 0)]
+    pub age_seconds: Option<f64>,
     /// Its identity as it wrote it; missing for a foreign client.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<IdentitySchema>)]
@@ -109,7 +133,7 @@ impl Semaphore {
     }
 
     pub(super) fn check(&self) -> Check {
-        let place = self.queue_position.zip(self.queue_length);
+        let place = self.position.zip(self.queue_length);
         self.entry.check(
             "semaphore",
             place.map(|(position, length)| format!("{position} of {length} in the queue")),
@@ -119,14 +143,21 @@ impl Semaphore {
     /// The report at that time: limit, holders and queue only once the whole prefix was read.
     pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
         let seen_at = self.entry.moments.seen_at;
-        Self {
+        let mut report = Self {
             entry: self.entry.report(lease_left, now, wall),
-            slot: self.slot_indexes.first().copied(),
             limit: seen_at.and(self.limit),
             slots_taken: seen_at.and(self.slots_taken),
             holder_count: seen_at.and(self.holder_count),
             queue_length: seen_at.and(self.queue_length),
             ..self.clone()
+        };
+        let date = wall.at(now);
+        for holder in &mut report.holders {
+            holder.age_seconds = age(&holder.since, date);
         }
+        for waiter in &mut report.queue {
+            waiter.age_seconds = age(&waiter.since, date);
+        }
+        report
     }
 }

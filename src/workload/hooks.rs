@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use super::exec;
 use crate::log_events::{HOOK_FAILED, HOOK_KILLED, HOOK_NOT_STARTED, HOOK_SUCCEEDED, HOOKS_KILLED};
+use crate::status;
 use slotkeeper_semaphore::Name;
 
 /// Time that a hook has before it is killed.
@@ -48,10 +49,11 @@ impl Event {
     /// The value of `SLOTKEEPER_EVENT`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Acquired => "acquired",
-            Self::Lost => "lost",
-            Self::LeaderChanged => "leader_changed",
+            Self::Acquired => status::Event::Acquired,
+            Self::Lost => status::Event::Lost,
+            Self::LeaderChanged => status::Event::LeaderChanged,
         }
+        .as_str()
     }
 }
 

@@ -300,7 +300,7 @@ fn the_agent_ends_a_workload_before_its_lease_expires() {
     let mut workload = Workload::live(&home, STUBBORN);
     await_seen(&agent);
     consul.stop();
-    let left = agent.status()["session"]["lease_remaining_seconds"].as_f64().unwrap();
+    let left = agent.status()["session"]["expires_in_seconds"].as_f64().unwrap();
     let ends = now() + left;
     assert_eq!(workload.ended_by(), Some(Signal::KILL.as_raw()));
     assert!(workload.life.last() < ends, "alive at {}, and the lease ends at {ends}", workload.life.last());

@@ -45,7 +45,7 @@ fn an_optional_semaphore_times_out_and_the_agent_goes_on() {
     let (consul, operator, session) = taken();
     let home = home(&consul, "limit: 1, wait: 0s, required: false");
     let mut agent = Agent::start(&home);
-    agent.await_state("gave_up");
+    agent.await_state("timed_out");
     assert!(agent.is_ready(), "nothing that is required is missing");
     // Nobody looks at it any more, so nothing is said of it.
     let shown = agent.semaphore();

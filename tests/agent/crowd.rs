@@ -274,11 +274,11 @@ fn agrees_on_its_number(agent: &Lodger, operator: &Operator) {
     let file = &agent.ready_file_says()["semaphores"]["s"];
     let pair = operator.contender(PREFIX, &agent.session()).unwrap();
     let entry: Value = serde_json::from_slice(&pair.value).unwrap();
-    assert!(status["slot"].is_u64(), "{status}");
+    assert!(status["slot_indexes"][0].is_u64(), "{status}");
     for said in [&status["slot_indexes"], &file["slot_indexes"], &entry["indexes"]] {
-        assert_eq!(*said, serde_json::json!([status["slot"]]));
+        assert_eq!(*said, serde_json::json!([status["slot_indexes"][0]]));
     }
-    assert_eq!(file["slot"], status["slot"]);
+    assert_eq!(file["slot"], status["slot_indexes"][0]);
 }
 
 #[test]

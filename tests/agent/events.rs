@@ -108,7 +108,7 @@ fn changes(events: &[Event]) -> Vec<&str> {
     events
         .iter()
         .filter(|event| event.name == "change")
-        .map(|event| event.data["what"].as_str().unwrap())
+        .map(|event| event.data["event"].as_str().unwrap())
         .collect()
 }
 
@@ -126,8 +126,12 @@ fn every_change_is_sent_once_and_a_reconnect_gets_what_it_missed() {
     let held = |status: &Value| status["agent"]["ready"] == true;
     let events = stream.until(held);
     assert_eq!(changes(&events), ["session_started", "acquired", "ready"]);
-    let acquired = events.iter().find(|event| event.data["what"] == "acquired").unwrap();
+    let acquired = events.iter().find(|event| event.data["event"] == "acquired").unwrap();
     assert_eq!((&acquired.data["name"], acquired.data["at"].is_string()), (&json!("s"), true));
+    assert_eq!(
+        (&acquired.data["kind"], &acquired.data["prefix"]),
+        (&json!("semaphore"), &json!("service/s"))
+    );
     // As `/v1/status` says it, but for the times.
     let last = events.last().unwrap();
     assert_eq!(last.data["semaphores"][0]["fencing_token"], agent.semaphore()["fencing_token"]);
@@ -136,7 +140,7 @@ fn every_change_is_sent_once_and_a_reconnect_gets_what_it_missed() {
     };
     assert!(!failed(&last.data), "{last:?}");
     // A renewal changes the status, and is no event.
-    let lease = |event: &Event| event.data["session"]["lease_remaining_seconds"].as_f64().unwrap();
+    let lease = |event: &Event| event.data["session"]["expires_in_seconds"].as_f64().unwrap();
     let before = lease(last);
     let mut all = events;
     for _ in 0..2 {
@@ -149,7 +153,7 @@ fn every_change_is_sent_once_and_a_reconnect_gets_what_it_missed() {
     assert_in_order(&all);
 
     // Who comes again is told the changes after the one it names, and how things stand; others all of them.
-    let id_of = |what: &str| all.iter().find(|event| event.data["what"] == what).unwrap().id.clone();
+    let id_of = |what: &str| all.iter().find(|event| event.data["event"] == what).unwrap().id.clone();
     let newest = &all.last().unwrap().id;
     let told = |last: &str| changes(&Stream::after(&agent, last).until(|_| true)).join(" ");
     assert_eq!(told(&id_of("session_started")), "acquired ready");

@@ -75,7 +75,7 @@ fn the_second_agent_acquires_when_the_first_is_stopped() {
     first.await_ready();
     let mut second = Agent::start(&home_b);
     second.await_state("waiting");
-    assert_eq!(second.semaphore()["queue_position"], 1);
+    assert_eq!(second.semaphore()["position"], 1);
     assert!(!second.is_ready() && !second.ready_file().exists());
     assert_eq!(second.get("/startupz").status, 503);
     let token = first.semaphore()["fencing_token"].as_u64().unwrap();

@@ -32,7 +32,7 @@ fn the_own_slot_and_the_dead_are_listed_first_and_the_rest_are_counted() {
     );
     let mut agent = Agent::start(&home);
     agent.await_ready();
-    wait_for("a look at all", || agent.semaphore()["holders"][1]["alive"] == false);
+    wait_for("a look at all", || agent.semaphore()["holders"][1]["health"] == "dead");
     let shown = agent.semaphore();
     assert_eq!((&shown["slots_taken"], &shown["holder_count"]), (&json!(limit), &json!(limit)));
     let listed = shown["holders"].as_array().unwrap();

@@ -46,7 +46,8 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_acquired_again()
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
-    let hooks = "hooks:\n  on_acquired: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_SEMAPHORE $SLOTKEEPER_SLOT >> $HOME/hooks']\n  \
+    let hooks = "hooks:\n  on_acquired: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_SEMAPHORE $SLOTKEEPER_KIND $SLOTKEEPER_PREFIX \
+                 $SLOTKEEPER_SLOT_INDEXES >> $HOME/hooks']\n  \
                  on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON $SLOTKEEPER_SLOT $SLOTKEEPER_SESSION >> $HOME/hooks']";
     home.configure(&consul.address(), &format!("{ONE}\n{hooks}"));
     let mut agent = Agent::start(&home);
@@ -59,9 +60,10 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_acquired_again()
     wait_for("a new session", || agent.session() != before);
     agent.await_ready();
     assert!(agent.semaphore()["fencing_token"].as_u64().unwrap() > token);
+    let acquired = "acquired s semaphore service/s 0\n";
     wait_for("the hooks", || {
         let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
-        ran == format!("acquired s 0\nlost session_gone 0 {before}\nacquired s 0\n")
+        ran == format!("{acquired}lost session_gone 0 {before}\n{acquired}")
     });
     let done = format!(r#"{} hook="/bin/sh" semaphore="s" event="lost""#, log_events::HOOK_SUCCEEDED);
     wait_for("the hook's line in the log", || agent.log().contains(&done));

@@ -65,13 +65,13 @@ fn the_dead_are_pruned_and_the_next_waiter_granted_in_one_write() {
         let (code, out, _) = operate(&address, &["prune", "service/s/.lock", "--yes", "--json"]);
         assert_eq!(code, Some(0));
         let done: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(done["dropped"][0]["session"], dead);
+        assert_eq!(done["pruned"][0]["session"], dead);
         assert_eq!(
-            (&done["let_in"][0]["session"], &done["let_in"][0]["slots"]),
+            (&done["new_holders"][0]["session"], &done["new_holders"][0]["slots"]),
             (&json!(waiter.session()), &json!(1))
         );
-        assert_eq!(done["let_in"][0]["who"]["pod"], "late");
-        assert_eq!(done["swept"], if behavior == "release" { 1 } else { 0 });
+        assert_eq!(done["new_holders"][0]["who"]["pod"], "late");
+        assert_eq!(done["leftovers_removed"], if behavior == "release" { 1 } else { 0 });
         waiter.await_ready();
         let (lock, entry) =
             (operator.lock(PREFIX).unwrap(), operator.contender(PREFIX, &waiter.session()).unwrap());
@@ -170,8 +170,7 @@ fn used_sessions_are_kept_and_unused_ones_destroyed() {
     assert_eq!(holder.terminate(), Some(0));
     let (code, out, said) = operate(&address, &["destroy", "service/s/.lock", "--yes", "--json"]);
     let done: Value = serde_json::from_str(&out).unwrap();
-    let expected =
-        json!({"prefix": PREFIX, "kind": "semaphore", "key": "service/s/.lock", "limit": 3, "swept": 0});
+    let expected = json!({"schema_version": 1, "prefix": PREFIX, "kind": "semaphore", "key": "service/s/.lock", "limit": 3, "leftovers_removed": 0});
     assert_eq!((code, done), (Some(0), expected), "{said}");
 }
 

@@ -90,7 +90,7 @@ fn the_queue_is_served_in_the_order_of_arrival() {
         let mut status = Value::Null;
         wait_for("its place among the others", || {
             status = one.semaphore();
-            status["queue_position"] == place && status["queue_length"] == place
+            status["position"] == place && status["queue_length"] == place
         });
         line.push(one);
         let listed = status["queue"].as_array().unwrap();
@@ -191,12 +191,12 @@ fn two_freed_slots_are_granted_to_two_waiters_at_once() {
     // One write has let both in.
     assert_eq!(token(a), token(b));
     assert_eq!(operator.holders(PREFIX), [a.session(), b.session()]);
-    let numbers = [&a, &b].map(|one| one.semaphore()["slot"].as_u64().unwrap());
+    let numbers = [&a, &b].map(|one| one.semaphore()["slot_indexes"][0].as_u64().unwrap());
     assert_eq!(BTreeSet::from(numbers), BTreeSet::from([0, 1]));
     assert_eq!(c.semaphore()["state"], "waiting");
     assert_eq!(a.terminate(), Some(0));
     c.await_ready();
-    assert_eq!(c.semaphore()["slot"], numbers[0]);
+    assert_eq!(c.semaphore()["slot_indexes"][0], numbers[0]);
     for one in [b, c] {
         assert_eq!(one.terminate(), Some(0));
     }
@@ -212,7 +212,8 @@ fn a_leaving_holder_reads_one_key_and_hands_off_in_one_transaction() {
     let mut leaver = leaver(&proxy, 3);
     leaver.await_ready();
     let mut two = holder(&address, 3, "");
-    let slots = [zero.semaphore(), its_slot(&leaver), two.semaphore()].map(|one| one["slot"].clone());
+    let slots =
+        [zero.semaphore(), its_slot(&leaver), two.semaphore()].map(|one| one["slot_indexes"][0].clone());
     assert_eq!(slots, [0, 1, 2]);
     let mut line = [(); 3].map(|()| waiter(&address, 3, ""));
     await_next(&operator, &[&line[0]]);
@@ -240,7 +241,7 @@ fn a_leaving_holder_reads_one_key_and_hands_off_in_one_transaction() {
     next.signal(Signal::CONT);
     next.await_ready();
     let status = next.semaphore();
-    assert_eq!((&status["fencing_token"], &status["slot"]), (&granted.into(), &1.into()));
+    assert_eq!((&status["fencing_token"], &status["slot_indexes"][0]), (&granted.into(), &1.into()));
     let file = &next.ready_file_says()["semaphores"]["s"];
     assert_eq!((&file["fencing_token"], &file["slot"]), (&granted.into(), &1.into()));
     assert_eq!(next.metric("slotkeeper_handoff_duration_seconds_count{semaphore=\"s\"}"), 1.0);
@@ -361,7 +362,7 @@ fn a_foreign_client_ahead_gets_its_turn_and_delays_no_other() {
     let other = operator.create_session();
     operator.put(&format!("{PREFIX}/{other}"), "db-node-1", Put::Acquire(&other), 0);
     let mut behind = waiter(&address, 1, "");
-    wait_for("both to be known", || behind.semaphore()["queue_position"] == 2);
+    wait_for("both to be known", || behind.semaphore()["position"] == 2);
     assert_eq!(
         operator.record(PREFIX)["Next"],
         Value::Null,

@@ -30,7 +30,7 @@ fn a_restarted_agent_resumes_its_session_with_slot_and_token() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());
-    let since = agent.semaphore()["held_since"].as_str().unwrap().to_owned();
+    let since = agent.semaphore()["since"].as_str().unwrap().to_owned();
     let state = home.path("state/session.json");
     wait_for("the token in the state file", || {
         std::fs::read_to_string(&state).is_ok_and(|text| text.contains(&token.to_string()))
@@ -45,7 +45,7 @@ fn a_restarted_agent_resumes_its_session_with_slot_and_token() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!((agent.session(), &agent.semaphore()["fencing_token"]), (session, &token));
-    let resumed = agent.semaphore()["held_since"].as_str().unwrap().to_owned();
+    let resumed = agent.semaphore()["since"].as_str().unwrap().to_owned();
     assert!(resumed <= since, "since {resumed}, and before {since}: it has been ours all along");
     assert_eq!(agent.metric("slotkeeper_acquire_duration_seconds_count{semaphore=\"s\"}"), 0.0);
     assert_eq!(operator.sessions().len(), 1);

@@ -31,7 +31,13 @@ pub(crate) fn sessions(consul: &str, arguments: &[&str]) -> (Option<i32>, String
 fn json_of(consul: &Consul, arguments: &[&str]) -> Vec<Value> {
     let (code, said, errors) = sessions(&consul.address(), &[&["--json"], arguments].concat());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    serde_json::from_str(&said).unwrap()
+    rows(&said)
+}
+
+fn rows(said: &str) -> Vec<Value> {
+    let report: Value = serde_json::from_str(said).unwrap();
+    assert_eq!(report["schema_version"], 1);
+    report["sessions"].as_array().unwrap().clone()
 }
 
 fn table_of(consul: &Consul, arguments: &[&str]) -> String {
@@ -225,7 +231,7 @@ fn the_development_server_has_sessions_too() {
     agent.await_ready();
     let (code, said, errors) = sessions(&address, &["service/s", "--json"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    let rows: Vec<Value> = serde_json::from_str(&said).unwrap();
+    let rows = rows(&said);
     assert_eq!(rows[0]["session"], agent.session());
     assert_eq!((&rows[0]["state"], &rows[0]["ttl_seconds"]), (&json!("held"), &json!(10.0)));
 }

@@ -58,7 +58,7 @@ fn one_of_four(consul: &Consul, first: &str) -> (Home, Agent, Vec<(Home, Agent)>
 /// The number of the slot that an agent holds, as its metrics say; -1 for none.
 fn slot(agent: &Agent) -> i64 {
     let slot = agent.metric("slotkeeper_slot_index{semaphore=\"s\"}");
-    assert_eq!(agent.semaphore()["slot"].as_f64().unwrap_or(-1.0), slot);
+    assert_eq!(agent.semaphore()["slot_indexes"][0].as_f64().unwrap_or(-1.0), slot);
     slot as i64
 }
 
@@ -93,7 +93,8 @@ fn a_raised_limit_grants_all_waiters_in_one_write() {
     assert_eq!((code, said.as_str()), (Some(0), "service/s: the limit is 4 already; nothing to do\n"));
     let (code, said, _) = set_limit(&consul.address(), &["service/s/.lock", "5", "--json"]);
     let done: serde_json::Value = serde_json::from_str(&said).unwrap();
-    let expected = serde_json::json!({"prefix": PREFIX, "limit_before": 4, "limit": 5, "slots_taken": 4, "let_in": [],
+    let expected = serde_json::json!({"schema_version": 1, "kind": "semaphore", "prefix": PREFIX,
+            "key": "service/s/.lock", "limit_before": 4, "limit": 5, "slots_taken": 4, "new_holders": [],
             "foreign_waiters": 0});
     assert_eq!((code, done), (Some(0), expected));
     for agent in waiters.iter_mut().map(|(_, waiter)| waiter).chain([&mut holder]) {

@@ -200,7 +200,7 @@ fn is_ended_before_consul_ends_the_session(more: &str) {
     runner.await_life();
     wait_for("the sidecar to see it", || runner.pod.logs().contains(log_events::WORKLOAD_STARTED));
     scene.consul.stop();
-    let left = runner.status()["session"]["lease_remaining_seconds"].as_f64().unwrap();
+    let left = runner.status()["session"]["expires_in_seconds"].as_f64().unwrap();
     let lease_ends = now() + left;
     assert_eq!((runner.pod.phase(), runner.pod.exits("main")), (Phase::Failed, vec![137]));
     let last = runner.life.last();

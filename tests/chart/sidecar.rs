@@ -138,7 +138,7 @@ fn the_fence_has_ended_the_workload_before_consul_can_end_the_session() {
     runner.await_life();
     scene.consul.stop();
     let before = now();
-    let left = runner.status()["session"]["lease_remaining_seconds"].as_f64().unwrap();
+    let left = runner.status()["session"]["expires_in_seconds"].as_f64().unwrap();
     // The lease ends a tenth of the TTL before. How much was left was said at some time until now.
     let session_ends = now() + left + 2.6;
     assert_eq!((runner.pod.phase(), runner.pod.exits("main")), (Phase::Failed, vec![137]));

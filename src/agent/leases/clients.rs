@@ -141,13 +141,16 @@ impl Leases {
 
     /// The grant of a held lease, for its client.
     fn grant(&self, key: Key, now: Moment) -> Result<Grant, NoLease> {
-        let lease = self.running.get(&key).and_then(|running| running.driver.keeper.lease());
+        let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
+        let lease = keeper.and_then(Keeper::lease);
+        let machine = keeper.and_then(|keeper| keeper.machines().next());
         let lease_ends = lease.map_or(now, slotkeeper_semaphore::Lease::ends);
         let (lease, granted, expires_in) = self.table.held(key, lease_ends, now)?;
         Ok(Grant {
             lease: lease.id().to_owned(),
             kind: lease.kind(),
             name: lease.name().to_string(),
+            key: machine.map(|one| one.settings().prefix.clone()).unwrap_or_default(),
             session: granted.session.to_string(),
             fencing_token: granted.token,
             lock_index: granted.lock_index,

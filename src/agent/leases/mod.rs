@@ -19,6 +19,7 @@ use super::driver::{Driver, Requests};
 use crate::config::Entry;
 use crate::control::request::{Grant, Refusal, Released};
 use crate::log_events::{LEASE_EXPIRED, LEASE_NOT_RELEASED};
+use crate::status::Subject;
 use slotkeeper_consul::{Client, SessionSpec};
 use slotkeeper_semaphore::{self, Event, Failure, Keeper, Machine, Moment, Name, Notice, Phase, Settings};
 
@@ -227,7 +228,7 @@ impl Leases {
     }
 
     /// Ends leases that are due. Returns the names of those that their clients have not renewed.
-    pub(super) fn end_overdue(&mut self, now: Moment) -> Vec<Name> {
+    pub(super) fn end_overdue(&mut self, now: Moment) -> Vec<Subject> {
         let (mut expired, mut forgotten) = (Vec::new(), Vec::new());
         for (key, due) in self.table.due(now) {
             let Some(lease) = self.table.get(key) else { continue };
@@ -241,9 +242,12 @@ impl Leases {
                 }
                 Due::Expired => {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
+                    let machine = keeper.and_then(|keeper| keeper.machines().next());
+                    let place = machine.map(|one| one.settings().prefix.clone()).unwrap_or_default();
+                    let kind = lease.kind();
                     warn!(semaphore = %name, session, "{LEASE_EXPIRED}; releasing the slot");
                     self.leave(key, now);
-                    expired.push(name);
+                    expired.push(Subject { kind, name: name.to_string(), key: place });
                 }
                 Due::AssumedLost => self.leave(key, now),
                 Due::Abandon => {

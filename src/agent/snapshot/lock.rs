@@ -1,10 +1,10 @@
 //! Single-key locks: those that the agent acquires itself, and on-demand ones.
 
 use super::lent::Lent;
-use super::{WaiterState, failure, shown_session};
+use super::{WaiterState, failure, shown_session, since};
 use crate::agent::leases::Leases;
 use crate::control::request::Kind;
-use crate::status::{Leader, Lock, State};
+use crate::status::{Health, Leader, Lock, State};
 use slotkeeper_semaphore::{Keeper, Machine, SessionId, SingleKeyLock};
 
 /// A lock that the agent acquires itself.
@@ -33,6 +33,14 @@ pub(super) fn lent(configured: Lock, leases: &Leases) -> Lock {
 
 fn leader(single: &SingleKeyLock, mine: impl Fn(&SessionId) -> bool) -> Option<Leader> {
     let session = single.owner.as_ref()?;
-    let who = single.entry.as_ref().map(|entry| entry.who.shown());
-    Some(Leader { session: shown_session(session), mine: mine(session), who })
+    let entry = single.entry.as_ref();
+    Some(Leader {
+        session: shown_session(session),
+        mine: mine(session),
+        foreign: entry.is_none(),
+        health: Health::Live,
+        since: entry.and_then(since),
+        age_seconds: None,
+        who: entry.map(|entry| entry.who.shown()),
+    })
 }

@@ -6,12 +6,14 @@ use serde::Serialize;
 
 use crate::cli::row::Row;
 use crate::clock;
-use crate::operator::{Found, Health, Hidden, Inspection, Participant, Waiter};
+use crate::operator::{Found, Hidden, Inspection, Participant, Waiter};
+use crate::schema_version::SchemaVersion;
 use slotkeeper_semaphore::Form;
 
 /// What was found at a prefix. No field is ever omitted.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
+    pub(super) schema_version: SchemaVersion,
     pub(super) prefix: String,
     /// `semaphore`, `lock`, `other`, `nothing`, `unknown`.
     pub(super) kind: &'static str,
@@ -24,8 +26,8 @@ pub(super) struct Report {
     pub(super) limit: Option<u32>,
     pub(super) slots_taken: Option<u32>,
     pub(super) slots_free: Option<u32>,
-    /// The index of the key's last change: no holder's token is larger.
-    pub(super) fencing_token: Option<u64>,
+    /// The index of the key's last change: no fencing token is larger.
+    pub(super) modify_index: Option<u64>,
     /// A lock's number of acquisitions.
     pub(super) lock_index: Option<u64>,
     /// The session of the waiter that is next.
@@ -46,9 +48,6 @@ pub(super) struct Report {
 pub(super) struct Member {
     #[serde(flatten)]
     pub(super) row: Row,
-    pub(super) health: Health,
-    /// Seconds since it acquired or began to wait, by its own time stamp.
-    pub(super) seconds: Option<u64>,
     /// Its position in the queue, from 1.
     pub(super) position: Option<usize>,
     /// Of a waiter, whether it needs more slots than the limit.
@@ -73,6 +72,7 @@ impl Report {
         };
         let next = seen.queue.iter().find(|one| one.is_served && seen.hidden.keys.is_none());
         let mut report = Self {
+            schema_version: SchemaVersion::default(),
             prefix: prefix.to_owned(),
             kind: "nothing",
             key: None,
@@ -81,7 +81,7 @@ impl Report {
             limit: None,
             slots_taken: None,
             slots_free: None,
-            fencing_token: None,
+            modify_index: None,
             lock_index: None,
             next: None,
             holders: seen.holders.iter().map(member).collect(),
@@ -107,13 +107,13 @@ impl Report {
                 report.limit = Some(record.limit);
                 report.slots_taken = Some(record.taken());
                 report.slots_free = Some(record.limit.saturating_sub(record.taken()));
-                report.fencing_token = Some(*index);
+                report.modify_index = Some(*index);
                 report.next = next.map(|one| one.participant.id.to_string());
             }
             Found::Lock { key, single } => {
                 report.kind = "lock";
                 report.key = Some(key.clone());
-                report.fencing_token = Some(single.index);
+                report.modify_index = Some(single.index);
                 report.lock_index = Some(single.times_locked);
             }
             Found::Other { key, what } => {
@@ -128,12 +128,8 @@ impl Report {
 
 impl Member {
     fn of(one: &Participant, wall: SystemTime) -> Self {
-        let since = one.role.since.as_ref().and_then(|since| humantime::parse_rfc3339(since).ok());
         Self {
-            row: Row::from(one.clone()),
-            health: one.health,
-            // Its clock may be ahead of this one.
-            seconds: since.map(|since| wall.duration_since(since).map_or(0, |for_| for_.as_secs())),
+            row: Row::from(one.clone()).at(wall),
             position: None,
             passed_over: None,
             together: one.together.clone(),

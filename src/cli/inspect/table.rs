@@ -10,7 +10,7 @@ use super::report::{Member, Report};
 use crate::cli::row::{NONE, cell, counted, hidden_keys, state_in_words, text_of};
 use crate::cli::window;
 use crate::escape::printable;
-use crate::operator::{Health, Part};
+use crate::operator::Part;
 use crate::progress;
 use slotkeeper_consul::Behavior;
 
@@ -77,16 +77,16 @@ impl<'a> Names<'a> {
 fn headline(report: &Report, hint: &str) -> String {
     let prefix = printable(&report.prefix);
     let key = report.key.as_deref().map(printable).unwrap_or_default();
-    let token = report.fencing_token.unwrap_or_default();
+    let index = report.modify_index.unwrap_or_default();
     match (report.limit, report.lock_index, &report.description) {
         (Some(limit), _, _) => {
             let taken = report.slots_taken.unwrap_or_default();
             let form = report.form.unwrap_or_default();
-            format!("{prefix}: semaphore ({form}), {taken} of {limit} slots taken, fencing token {token}\n")
+            format!("{prefix}: semaphore ({form}), {taken} of {limit} slots taken, ModifyIndex {index}\n")
         }
         (None, Some(lock_index), _) => {
             let state = if report.holders.is_empty() { "free" } else { "taken" };
-            format!("{key}: lock, {state}, fencing token {token}, LockIndex {lock_index}\n")
+            format!("{key}: lock, {state}, ModifyIndex {index}, LockIndex {lock_index}\n")
         }
         (None, None, Some(what)) => format!("{key}: neither semaphore nor lock: {what}\n"),
         (None, None, None) if report.kind == "unknown" => {
@@ -175,12 +175,14 @@ fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
 
 /// The columns WHO and HEALTH, before longer ones, since a window cuts rows at their ends.
 fn who(one: &Member) -> String {
-    format!("{}\t{}", one.row.describe(), one.health.name())
+    let health = one.row.role.as_ref().map_or(NONE, |role| role.health.as_str());
+    format!("{}\t{health}", one.row.describe())
 }
 
 /// How long the participant has held or waited.
 fn for_(one: &Member) -> String {
-    one.seconds.map_or(NONE.into(), |seconds| progress::time(Duration::from_secs(seconds)))
+    let age = one.row.role.as_ref().and_then(|role| role.age_seconds);
+    age.map_or(NONE.into(), |seconds| progress::time(Duration::from_secs(seconds)))
 }
 
 fn behavior(one: &Member) -> &'static str {
@@ -244,7 +246,7 @@ fn remarks(report: &Report) -> Vec<String> {
     }
     if let Some(rule) = &report.hidden.sessions {
         let members = report.holders.iter().chain(&report.queue).chain(&report.others);
-        let unknown = members.filter(|one| one.health == Health::Unknown).count();
+        let unknown = members.filter(|one| one.row.unknown).count();
         remarks.push(format!(
             "the {} not shown by Consul: it has just ended, or the token may not read it; it needs {rule}",
             if unknown == 1 { "session of 1 is".into() } else { format!("sessions of {unknown} are") },

@@ -84,20 +84,20 @@ fn semaphore() -> Vec<Pair> {
 fn the_tables_show_holders_waiters_and_others() {
     let report = report(None, semaphore(), &["a", "b", "large", "w", "x", "out"]);
     let expected = "\
-p: semaphore (list), 3 of 2 slots taken, fencing token 101
+p: semaphore (list), 3 of 2 slots taken, ModifyIndex 101
 
 HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  SLOT  SINCE                 BEHAVIOR  CHECKS
-gone    dead   1      -                            ended   -       -    -     -                     -         -
+gone    dead   1      -                            dead    -       -    -     -                     -         -
 b       held   1      batch-7 on n1                live    2m 13s  30s  1     2026-01-02T03:01:52Z  delete    serfHealth
 a       held   1      foreign client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
 
-WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                       BEHAVIOR  CHECKS
-large   1         9      4         -    live    -      30s  passed over: the semaphore cannot grant its slots  -                           delete    serfHealth
-w       2         1      0         -    live    1d 1h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z        delete    serfHealth
-x       3         1      0         -    live    -      30s  -                                                  2027-01-01T00:00:00Z\\u{1b}  delete    serfHealth
+WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                 BEHAVIOR  CHECKS
+large   1         9      4         -    live    -      30s  passed over: the semaphore cannot grant its slots  -                     delete    serfHealth
+w       2         1      0         -    live    1d 1h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z  delete    serfHealth
+x       3         1      0         -    live    -      30s  -                                                  -                     delete    serfHealth
 
-OTHER  STATE      WHO  HEALTH  TTL  KEYS   BEHAVIOR  CHECKS
-out    taken out  -    live    30s  p/out  delete    serfHealth
+OTHER  STATE    WHO  HEALTH  TTL  KEYS   BEHAVIOR  CHECKS
+out    removed  -    live    30s  p/out  delete    serfHealth
 
 over the limit by 1 slot: no slot is granted until fewer than 2 are held
 1 holder is dead, with 1 slot: reclaimed by the next client after its prune_delay; at once: slotkeeper prune p
@@ -110,7 +110,7 @@ over the limit by 1 slot: no slot is granted until fewer than 2 are held
         narrow.contains("\nover the limit by 1 slot: no slot is granted until\nfewer than 2 are held\n"),
         "{narrow}"
     );
-    assert!(narrow.starts_with("p: semaphore (list), 3 of 2 slots taken, fencing\ntoken 101\n"), "{narrow}");
+    assert!(narrow.starts_with("p: semaphore (list), 3 of 2 slots taken, ModifyIndex\n101\n"), "{narrow}");
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn no_field_is_left_out_of_the_json() {
     assert_eq!(
         whole,
         json!({
-            "prefix": "p", "kind": "semaphore", "key": "p/.lock", "description": null, "form": "list", "limit": 2,
-            "slots_taken": 3, "slots_free": 0, "fencing_token": 101, "lock_index": null, "next": "w",
+            "schema_version": 1, "prefix": "p", "kind": "semaphore", "key": "p/.lock", "description": null, "form": "list", "limit": 2,
+            "slots_taken": 3, "slots_free": 0, "modify_index": 101, "lock_index": null, "next": "w",
             "holders": null, "queue": null, "others": null, "leftovers": 1, "seen_at": "2026-01-02T03:04:05Z",
             "hidden": {"keys": null, "sessions": r#"`session_prefix "" { policy = "read" }`"#},
         })
@@ -158,21 +158,22 @@ fn no_field_is_left_out_of_the_json() {
         json!({
             "session": "b", "found": true, "name": "slotkeeper", "node": "vm", "ttl_seconds": 30.0, "behavior": "delete",
             "lock_delay_seconds": 15.0, "node_checks": ["serfHealth"], "service_checks": [], "create_index": 7,
-            "state": "held", "slots": 1, "slot_indexes": [1], "priority": 0, "since": "2026-01-02T03:01:52Z",
+            "state": "held", "health": "live", "slots": 1, "slot_indexes": [1], "priority": 0, "since": "2026-01-02T03:01:52Z",
+            "age_seconds": 133,
             "who": {"pod": "batch-7", "node": "n1"}, "body": null, "foreign": false, "evicted_by": null, "keys": ["p/b"],
-            "health": "live", "seconds": 133, "position": null, "passed_over": null, "together": [],
+            "position": null, "passed_over": null, "together": [],
         })
     );
     // Every waiter has a session: if one is not shown, a dead holder's may be hidden too.
     assert_eq!(
         (&seen["holders"][0]["health"], &seen["queue"][1]["health"]),
-        (&json!("unknown"), &json!("unknown"))
+        (&json!("dead"), &json!("unknown"))
     );
     assert_eq!(
         (&seen["queue"][0]["passed_over"], &seen["queue"][1]["passed_over"]),
         (&json!(true), &json!(false))
     );
-    assert_eq!((&seen["queue"][2]["position"], &seen["queue"][2]["seconds"]), (&json!(3), &Value::Null));
+    assert_eq!((&seen["queue"][2]["position"], &seen["queue"][2]["age_seconds"]), (&json!(3), &Value::Null));
     let page = include_str!("../../../docs/operators.md");
     let documented = |value: &Value| {
         let mut names = value.as_object().unwrap().keys();
@@ -189,11 +190,11 @@ fn what_is_no_semaphore_is_described() {
     let lock = |key: &str, session| Pair { flags: LOCK_FLAGS, ..pair(key, "", session, 1) };
     for (at_prefix, below, expected) in [
         (None, vec![], "p: no semaphore and no lock, it seems\n"),
-        (Some(lock("p", None)), vec![], "p: lock, free, fencing token 101, LockIndex 3\n"),
+        (Some(lock("p", None)), vec![], "p: lock, free, ModifyIndex 101, LockIndex 3\n"),
         (
             Some(lock("p", None)),
             vec![lock("p/.lock", Some("a"))],
-            "p/.lock: lock, taken, fencing token 101, LockIndex 3\n",
+            "p/.lock: lock, taken, ModifyIndex 101, LockIndex 3\n",
         ),
         (
             None,

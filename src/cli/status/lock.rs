@@ -11,7 +11,9 @@ use crate::status::Lock;
 /// The lock's holder, or the rest of its lock-delay.
 fn leader(lock: &Lock) -> String {
     match (&lock.leader, lock.delayed_seconds) {
-        (Some(leader), _) => describe(&leader.session, leader.who.as_ref(), leader.mine, None),
+        (Some(leader), _) => {
+            describe(&leader.session, leader.who.as_ref(), leader.mine, leader.foreign, leader.health)
+        }
         (None, Some(left)) => format!("free in {left:.0} s (lock-delay)"),
         (None, None) => "-".into(),
     }
@@ -40,11 +42,11 @@ mod tests {
     #[test]
     fn the_table_shows_the_leader() {
         let locks = r#"[
-            {"name":"nightly","state":"waiting","required":false,"waiting_seconds":3.2,
+            {"name":"nightly","state":"waiting","required":false,"since":"2026-01-02T03:04:05Z","age_seconds":3.2,
              "leader":{"session":"5e55","mine":false,"who":{"pod":"batch-7"}}},
-            {"name":"other","state":"waiting","required":true,"waiting_seconds":1.0,"leader":null,"delayed_seconds":7.9,
+            {"name":"other","state":"waiting","required":true,"age_seconds":1.0,"leader":null,"delayed_seconds":7.9,
              "reason":"no leader"},
-            {"name":"mine","state":"held","required":true,"fencing_token":7,"held_since":"2026-01-02T03:04:05Z",
+            {"name":"mine","state":"held","required":true,"fencing_token":7,"since":"2026-01-02T03:04:05Z",
              "leader":{"session":"5e55","mine":true,"who":{"host":"vm","pid":1}}},
             {"name":"foreign","state":"waiting","required":true,"leader":{"session":"f0","mine":false}}]"#;
         let expected = "\

@@ -28,6 +28,7 @@ mod rules;
 mod session;
 mod workload;
 
+pub use crate::status::Kind;
 pub use acquire::Acquire;
 use consul::RawConsul;
 use control::RawControl;
@@ -43,7 +44,7 @@ pub use log::{Log, LogFormat, LogLevel};
 use readiness::RawReadiness;
 use reload::RawReload;
 pub use reload::Reload;
-pub use resource::{Entry, Format, Kind, LimitPolicy, MAX_SLOTS, Mode, OnLost, Semaphore, Wait, plain_key};
+pub use resource::{Entry, Format, LimitPolicy, MAX_SLOTS, Mode, OnLost, Semaphore, Wait, plain_key};
 use resource::{RawLock, RawSemaphore};
 pub use rules::variable_part;
 use session::RawSession;

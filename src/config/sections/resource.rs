@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize};
-use utoipa::ToSchema;
+use serde::{Deserialize, Deserializer};
 
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::scalar::{DurationString, Text};
 use crate::config::value::{self, DAY};
 use crate::duration;
+use crate::status::Kind;
 use slotkeeper_semaphore::{Acquisition, Form, is_printable};
 
 /// Entries in one list. Each has a metric label and several long polls.
@@ -94,26 +94,6 @@ impl Entry {
     /// Whether readiness, and the command of `run`, need it.
     pub fn is_required(&self) -> bool {
         self.required && self.mode == Mode::Hold
-    }
-}
-
-/// The kinds of entries, and of leases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Slots of a semaphore.
-    Semaphore,
-    /// A single-key lock.
-    Lock,
-}
-
-impl Kind {
-    /// Its word in texts.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Semaphore => "semaphore",
-            Self::Lock => "lock",
-        }
     }
 }
 

@@ -51,7 +51,7 @@ fn the_slot_is_handed_off_when_the_hook_has_stopped_the_workload() {
     stop(&home);
     next.await_ready();
     agent.await_state("waiting");
-    wait_for("its place", || agent.semaphore()["queue_position"] == 1);
+    wait_for("its place", || agent.semaphore()["position"] == 1);
     assert_eq!((lost(&agent), agent.session()), (1.0, session), "it goes on with its session");
     assert_eq!(next.terminate(), Some(0));
     agent.await_ready();
@@ -67,7 +67,7 @@ fn a_workload_whose_end_is_unknown_has_the_rest_of_the_lease() {
     agent.await_ready();
     let session = agent.session();
     let told = evicted(&consul, &[PREFIX, &session]);
-    assert_eq!(told["out"], true);
+    assert_eq!(told["evicted"], true);
     // Nobody else wants it, so that it goes to the end of an empty line.
     agent.await_ready();
     assert_eq!(lost(&agent), 1.0);
@@ -140,7 +140,7 @@ fn an_evicted_waiter_goes_to_the_end_of_the_queue_or_ends_with_75() {
     let operator = Operator::at(&consul.address());
     let (_home, mut holder) = start(&consul, "", "");
     holder.await_ready();
-    let place = |agent: &Agent, place| wait_for("its place", || agent.semaphore()["queue_position"] == place);
+    let place = |agent: &Agent, place| wait_for("its place", || agent.semaphore()["position"] == place);
     let (_home_a, mut a) = start(&consul, "", "");
     place(&a, 1);
     let (_home_b, mut b) = start(&consul, "", "");

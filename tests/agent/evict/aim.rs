@@ -56,7 +56,7 @@ fn a_client_of_a_later_version_is_only_evicted_by_force() {
     assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("later version of slotkeeper") && errors.contains("--force"), "{errors}");
     assert_eq!(operator.holders(PREFIX), [session.as_str()]);
-    assert_eq!(evicted(&consul, &[PREFIX, &session, "--force"])["out"], true);
+    assert_eq!(evicted(&consul, &[PREFIX, &session, "--force"])["evicted"], true);
     assert!(operator.holders(PREFIX).is_empty());
 }
 

@@ -48,7 +48,7 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
     assert!(second.is_running());
     let said = evicted(&consul, &["p/one", &next]);
     assert_eq!(
-        (&said["out"], &said["state"], &said["let_in"]),
+        (&said["evicted"], &said["state"], &said["new_holders"]),
         (&true.into(), &"held".into(), &serde_json::json!([]))
     );
     assert_eq!(second.code(), Some(80));

@@ -48,7 +48,7 @@ fn an_evicted_lease_of_a_silent_client_is_handed_off_when_it_expires() {
     for (what, prefix, state) in [("semaphores/s", "p/s", "held"), ("locks/l", "p/l", "locked")] {
         let grant = desk.lease(what);
         let said = evicted(&consul, &[prefix, &text(&grant, "session")]);
-        assert_eq!((&said["state"], &said["out"]), (&state.into(), &true.into()));
+        assert_eq!((&said["state"], &said["evicted"]), (&state.into(), &true.into()));
     }
     assert_eq!((operator.holders("p/s"), operator.key("p/l").and_then(|pair| pair.session)), (vec![], None));
     assert_eq!(desk.agent.metric("slotkeeper_slots_lost_total{reason=\"evicted\",semaphore=\"s\"}"), 1.0);

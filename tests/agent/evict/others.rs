@@ -105,8 +105,8 @@ fn the_write_that_evicts_a_foreign_client_grants_the_slot() {
     agent.await_state("waiting");
     let session = operator.holders(PREFIX)[0].clone();
     let said = evicted(&consul, &[PREFIX, &session]);
-    assert_eq!((&said["foreign"], &said["taken_out"]), (&true.into(), &true.into()));
-    assert_eq!(said["let_in"][0]["session"], agent.session());
+    assert_eq!((&said["foreign"], &said["forced"]), (&true.into(), &true.into()));
+    assert_eq!(said["new_holders"][0]["session"], agent.session());
     agent.await_ready();
     theirs.await_end();
     assert_eq!(theirs.says(), "runs\nstopped\n");
@@ -121,7 +121,7 @@ fn the_same_for_a_lock() {
     wait_for("it to run", || theirs.says() == "runs\n");
     let session = operator.lock(PREFIX).unwrap().session.unwrap();
     let said = evicted(&consul, &[PREFIX, &session]);
-    assert_eq!((&said["state"], &said["out"]), (&"locked".into(), &true.into()));
+    assert_eq!((&said["state"], &said["evicted"]), (&"locked".into(), &true.into()));
     theirs.await_end();
     assert_eq!(theirs.says(), "runs\nstopped\n");
 }
@@ -135,7 +135,10 @@ fn the_dead_are_pruned_at_once_and_their_slot_is_granted() {
     let (_home, mut agent) = start(&consul, ", prune_delay: 10m", "");
     agent.await_state("waiting");
     let said = evicted(&consul, &[PREFIX, "dead-1"]);
-    assert_eq!((&said["state"], &said["let_in"][0]["session"]), (&"dead".into(), &agent.session().into()));
+    assert_eq!(
+        (&said["state"], &said["new_holders"][0]["session"]),
+        (&"dead".into(), &agent.session().into())
+    );
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left(PREFIX);
@@ -175,12 +178,12 @@ fn a_waiter_evicted_by_force_returns_at_the_end_of_the_queue() {
     let (_home, mut holder) = start(&consul, "", "");
     holder.await_ready();
     let (_home_a, mut a) = start(&consul, "", "");
-    wait_for("its place", || a.semaphore()["queue_position"] == 1);
+    wait_for("its place", || a.semaphore()["position"] == 1);
     let (_home_b, mut b) = start(&consul, "", "");
-    wait_for("its place", || b.semaphore()["queue_position"] == 2);
-    assert_eq!(evicted(&consul, &[PREFIX, &a.session(), "--force"])["taken_out"], true);
-    wait_for("its place", || b.semaphore()["queue_position"] == 1);
-    wait_for("its place", || a.semaphore()["queue_position"] == 2);
+    wait_for("its place", || b.semaphore()["position"] == 2);
+    assert_eq!(evicted(&consul, &[PREFIX, &a.session(), "--force"])["forced"], true);
+    wait_for("its place", || b.semaphore()["position"] == 1);
+    wait_for("its place", || a.semaphore()["position"] == 2);
     for agent in [&mut holder, &mut b, &mut a] {
         assert_eq!(agent.terminate(), Some(0));
     }

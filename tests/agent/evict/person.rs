@@ -130,7 +130,7 @@ fn a_waiter_that_acquired_meanwhile_is_only_reported() {
     let out = format!("{PREFIX}: {session} is out; new holders: {b} (batch-8) and {c} (batch-9)\n");
     assert_eq!(said(of_a_person), out);
     let said: serde_json::Value = serde_json::from_str(&said(of_a_program)).unwrap();
-    let let_in = said["let_in"].as_array().unwrap();
-    let indexes: Vec<_> = let_in.iter().map(|one| (&one["session"], &one["slot_indexes"])).collect();
+    let new_holders = said["new_holders"].as_array().unwrap();
+    let indexes: Vec<_> = new_holders.iter().map(|one| (&one["session"], &one["slot_indexes"])).collect();
     assert_eq!(indexes, [(&json!(b), &json!([1])), (&json!(c), &json!([2]))]);
 }

@@ -158,11 +158,11 @@ fn a_waiter_keeps_its_position_under_another_name() {
     first.await_state("waiting");
     let mut second = Lodger::start(&consul.address(), "semaphores: [{name: b, prefix: p, limit: 1}]");
     second.await_state("waiting");
-    wait_for("the order", || second.semaphore()["queue_position"] == 2);
+    wait_for("the order", || second.semaphore()["position"] == 2);
     let next = operator.next("p");
     assert_eq!(next[0], first.session());
     reload(&first, &home, &consul, "semaphores: [{name: a2, prefix: p, limit: 1}]");
-    wait_for("the position", || first.semaphore()["queue_position"] == 1);
+    wait_for("the position", || first.semaphore()["position"] == 1);
     assert_eq!(names(&first), ["a2 waiting"]);
     assert_eq!(operator.next("p"), next);
     assert_eq!(holder.terminate(), Some(0));
