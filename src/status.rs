@@ -1,16 +1,16 @@
 //! The status of an agent: what the endpoints, the files, the metrics and the command line read.
 
 mod agent;
-mod changes;
+pub(crate) mod changes;
 mod configuration;
 mod consul;
 mod entry;
-mod identity;
+pub(crate) mod identity;
 mod lease;
 mod lock;
 mod moments;
 mod participant;
-mod readiness;
+pub(crate) mod readiness;
 mod semaphore;
 
 use std::collections::VecDeque;

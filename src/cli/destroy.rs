@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
@@ -71,14 +72,16 @@ impl Destroy {
 }
 
 /// The result as JSON.
-#[derive(Debug, Serialize)]
-struct Done {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DestroyResult)]
+pub(super) struct Done {
     schema_version: SchemaVersion,
     kind: Kind,
     prefix: String,
     /// The key that was deleted.
     key: String,
     /// The deleted limit; `null` for a lock.
+    #[schema(required = true)]
     limit: Option<u32>,
     /// Contender keys of ended sessions that were removed.
     leftovers_removed: usize,

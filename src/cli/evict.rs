@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
@@ -169,8 +170,9 @@ impl Evict {
 }
 
 /// The result as JSON.
-#[derive(Debug, Serialize)]
-struct Ended {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EvictResult)]
+pub(super) struct Ended {
     schema_version: SchemaVersion,
     kind: Kind,
     /// The prefix as it was given.
@@ -180,6 +182,7 @@ struct Ended {
     session: String,
     /// Its state before, as in `sessions`.
     state: Part,
+    #[schema(required = true)]
     slots: Option<u32>,
     foreign: bool,
     /// Whether it was removed without being asked.

@@ -1,6 +1,6 @@
 //! `slotkeeper inspect`: shows a prefix as it is in Consul.
 
-mod report;
+pub(super) mod report;
 mod table;
 
 use std::io::{self, Write};

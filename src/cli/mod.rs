@@ -28,6 +28,8 @@ mod habits;
 mod inspect;
 mod install;
 mod interrupt;
+#[cfg(test)]
+mod json_schemas;
 mod live;
 mod local;
 mod man;

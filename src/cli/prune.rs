@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
@@ -41,8 +42,9 @@ pub(super) struct Prune {
 }
 
 /// The result.
-#[derive(Debug, Default, Serialize)]
-struct Done {
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = PruneResult)]
+pub(super) struct Done {
     schema_version: SchemaVersion,
     kind: Kind,
     prefix: String,

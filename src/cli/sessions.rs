@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 use tabwriter::TabWriter;
+use utoipa::ToSchema;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::row::{NONE, Row, cell, describe, hidden_keys, state_in_words, text_of};
@@ -147,10 +148,12 @@ impl Sessions {
 }
 
 /// The JSON.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Sessions)]
+pub(super) struct Report<'a> {
     schema_version: SchemaVersion,
     /// The prefix, if one was given.
+    #[schema(required = true)]
     prefix: Option<&'a str>,
     sessions: &'a [Row],
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::operator_flags::OperatorFlags;
 use super::row::{NewHolder, counted};
@@ -58,8 +59,9 @@ impl SetLimit {
 }
 
 /// The result.
-#[derive(Debug, Serialize)]
-struct Done {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SetLimitResult)]
+pub(super) struct Done {
     schema_version: SchemaVersion,
     kind: Kind,
     prefix: String,

@@ -1,6 +1,6 @@
 //! The read-only endpoints, and the bounded accept loop of all HTTP servers.
 
-mod api;
+pub(crate) mod api;
 pub(crate) mod error;
 mod events;
 mod health;

@@ -37,10 +37,22 @@ pub(crate) fn add_schema<T: ToSchema>(document: &mut OpenApi) {
     document.components.get_or_insert_default().schemas.extend(schemas);
 }
 
+/// Removes the value `unknown` from enumerations that have it only for the statuses of other versions: no agent sends it.
+pub(crate) fn remove_unknown(schemas: &mut Value) {
+    for name in ["Stage", "State", "Mode", "LastReload"] {
+        let values = schemas.get_mut(name).and_then(|schema| schema.get_mut("enum")?.as_array_mut());
+        if let Some(values) = values {
+            values.retain(|value| value != "unknown");
+        }
+    }
+}
+
 /// The routes, with their own document.
 pub(crate) fn finish(routes: Router, document: &OpenApi) -> Router {
     // Text and numbers always serialise.
-    let text = serde_json::to_vec(document).unwrap_or_default();
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    remove_unknown(&mut document["components"]["schemas"]);
+    let text = serde_json::to_vec(&document).unwrap_or_default();
     routes.layer(Extension(Document(text.into())))
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::participants::{self, Participant};
 use super::{Error, Part, sessions};
@@ -92,11 +93,13 @@ pub struct Inspection {
 }
 
 /// What is hidden from the token, by the rules that show it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Hidden {
     /// Keys below the prefix: live holders may look dead, and waiters may be missing.
+    #[schema(required = true)]
     pub keys: Option<String>,
     /// Sessions of participants.
+    #[schema(required = true)]
     pub sessions: Option<String>,
 }
 

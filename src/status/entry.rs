@@ -12,8 +12,9 @@ use slotkeeper_semaphore::{Moment, Wall};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = EntryStatus)]
 pub struct Entry {
-    /// Its kind. A parsed status has the kinds in different lists, and does not need it.
-    #[serde(skip_deserializing)]
+    /// Its kind. It is not parsed: the kinds are in different lists.
+    #[serde(default, deserialize_with = "Kind::ignored")]
+    #[schema(required = true)]
     pub kind: Kind,
     /// Its configured name.
     pub name: String,

@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 /// The kinds of entries, and of leases.
@@ -17,6 +18,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Skips a field, whatever kind an agent of another version has there.
+    pub(super) fn ignored<'de, D: Deserializer<'de>>(field: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(field).map(|_| Self::default())
+    }
+
     /// Its word in texts.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -34,8 +34,8 @@ struct HeldSemaphore<'a> {
     fencing_token: Option<u64>,
     /// The indexes of the slots that are held.
     slot_indexes: &'a [u32],
-    /// The first of them. Deprecated: use `slot_indexes`.
-    #[schema(required = true)]
+    /// The first of them.
+    #[schema(required = true, deprecated)]
     slot: Option<u32>,
 }
 

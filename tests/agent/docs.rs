@@ -50,6 +50,7 @@ run! {
     development_server: "development-server.md",
     compatibility: "compatibility.md",
     glossary: "glossary.md",
+    stability: "stability.md",
 }
 
 /// The other pages, each with the test that takes it at its word.
@@ -59,6 +60,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("internals", "tests/agent/docs.rs"),
     ("kubernetes.md", "tests/chart/page.rs"),
     ("runbooks", "tests/monitoring/rules.rs"),
+    ("schemas", "tests/agent/schemas.rs"),
     ("step-by-step.md", "tests/agent/steps.rs"),
 ];
 

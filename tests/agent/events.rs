@@ -103,6 +103,12 @@ impl Stream {
     }
 }
 
+/// The changes that an agent keeps, as they are sent.
+pub(crate) fn changes_of(agent: &Agent) -> Vec<Value> {
+    let events = Stream::open(agent.address(), "").begun().until(|_| true);
+    events.into_iter().filter(|event| event.name == "change").map(|event| event.data).collect()
+}
+
 /// What the changes among them are.
 fn changes(events: &[Event]) -> Vec<&str> {
     events

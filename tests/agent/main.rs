@@ -68,6 +68,7 @@ mod reload;
 mod removed;
 mod restart;
 mod run;
+mod schemas;
 mod session_settings;
 mod sessions;
 mod set_limit;

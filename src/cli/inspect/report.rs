@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::cli::row::Row;
 use crate::clock;
@@ -11,26 +12,36 @@ use crate::schema_version::SchemaVersion;
 use slotkeeper_semaphore::Form;
 
 /// What was found at a prefix. No field is ever omitted.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Inspection)]
+pub(in crate::cli) struct Report {
     pub(super) schema_version: SchemaVersion,
     pub(super) prefix: String,
     /// `semaphore`, `lock`, `other`, `nothing`, `unknown`.
     pub(super) kind: &'static str,
     /// The key that coordinates the clients.
+    #[schema(required = true)]
     pub(super) key: Option<String>,
     /// The content of the key, if the kind is `other`.
+    #[schema(required = true)]
     pub(super) description: Option<String>,
     /// `list` or `map`.
+    #[schema(required = true)]
     pub(super) form: Option<&'static str>,
+    #[schema(required = true)]
     pub(super) limit: Option<u32>,
+    #[schema(required = true)]
     pub(super) slots_taken: Option<u32>,
+    #[schema(required = true)]
     pub(super) slots_free: Option<u32>,
     /// The index of the key's last change: no fencing token is larger.
+    #[schema(required = true)]
     pub(super) modify_index: Option<u64>,
     /// A lock's number of acquisitions.
+    #[schema(required = true)]
     pub(super) lock_index: Option<u64>,
     /// The session of the waiter that is next.
+    #[schema(required = true)]
     pub(super) next: Option<String>,
     pub(super) holders: Vec<Member>,
     pub(super) queue: Vec<Member>,
@@ -39,18 +50,22 @@ pub(super) struct Report {
     pub(super) leftovers: usize,
     /// What is hidden from the token, by the rules that show it.
     pub(super) hidden: Hidden,
-    /// Time of the read.
+    /// Time of the read, in UTC.
+    #[schema(format = DateTime)]
     pub(super) seen_at: String,
 }
 
 /// A participant.
-#[derive(Debug, Serialize)]
-pub(super) struct Member {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Participant)]
+pub(in crate::cli) struct Member {
     #[serde(flatten)]
     pub(super) row: Row,
     /// Its position in the queue, from 1.
+    #[schema(required = true)]
     pub(super) position: Option<usize>,
     /// Of a waiter, whether it needs more slots than the limit.
+    #[schema(required = true)]
     pub(super) passed_over: Option<bool>,
     /// The prefixes of its acquire group.
     pub(super) together: Vec<String>,

@@ -110,7 +110,7 @@ over the limit by 1 slot: no slot is granted until fewer than 2 are held
         narrow.contains("\nover the limit by 1 slot: no slot is granted until\nfewer than 2 are held\n"),
         "{narrow}"
     );
-    assert!(narrow.starts_with("p: semaphore (list), 3 of 2 slots taken, ModifyIndex\n101\n"), "{narrow}");
+    assert!(narrow.starts_with("p: semaphore (list), 3 of 2 slots taken,\nModifyIndex 101\n"), "{narrow}");
 }
 
 #[test]
