@@ -35,11 +35,12 @@ fn refer_to_defs(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
-                match field {
-                    Value::String(target) if name == "$ref" => {
-                        *target = target.replace("#/components/schemas/", "#/$defs/");
-                    }
-                    _ => refer_to_defs(field),
+                if name == "$ref"
+                    && let Some(target) = field.as_str()
+                {
+                    *field = target.replace("#/components/schemas/", "#/$defs/").into();
+                } else {
+                    refer_to_defs(field);
                 }
             }
         }

@@ -58,10 +58,10 @@ fn token(entry: &Entry) -> String {
 
 /// Since when this agent holds it, or how long it waits.
 fn since(entry: &Entry) -> Option<String> {
-    match entry.state {
-        State::Held | State::Unknown => entry.since.clone(),
-        _ => entry.age_seconds.map(|seconds| format!("waiting {seconds:.0} s")),
+    if matches!(entry.state, State::Held | State::Unknown) {
+        return entry.since.clone();
     }
+    entry.age_seconds.map(|seconds| format!("waiting {seconds:.0} s"))
 }
 
 /// The leases, in numbers.
