@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use slotkeeper_consul::{self, Client, Consistency, Fault, Kind, KvPair, Operation, Read, Txn, TxnOp};
+use slotkeeper_consul::{
+    self, Client, Consistency, Fault, Kind, KvPair, Mismatch, Operation, Read, Txn, TxnOp,
+};
 use slotkeeper_semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
 
 /// Lists everything below a semaphore's prefix.
@@ -338,9 +340,15 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
             (format!("under {below}"), format!("key_prefix \"{below}\""))
         };
         let said = said();
-        let text = format!(
-            "Consul denied to write {what}: {said}; the token needs `{rule} {{ policy = \"write\" }}`"
-        );
+        let text = if said.contains("ACL not found") {
+            format!(
+                "cannot write {what}: Consul does not know this token ({said}); check it, or create a new one"
+            )
+        } else {
+            format!(
+                "Consul denied to write {what}: {said}; the token needs `{rule} {{ policy = \"write\" }}`"
+            )
+        };
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder, Fault::LockHeld])
     {
@@ -360,12 +368,17 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
 pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
     let kind = match error.kind {
         Kind::NotFound | Kind::InvalidSession => FailureKind::NotFound,
+        Kind::Token if error.login.is_none() => FailureKind::NoToken,
         Kind::Denied | Kind::Anonymous | Kind::Token => FailureKind::Denied,
+        Kind::Unregistered | Kind::NoDatacenter => FailureKind::Misconfigured,
+        Kind::BadRequest if error.tried.operation == Operation::SessionCreate => FailureKind::Misconfigured,
+        Kind::Mismatch(_) => FailureKind::Mismatch,
         Kind::InvalidKey => FailureKind::InvalidKey,
         Kind::NoLeader => FailureKind::NoLeader,
         Kind::Cut(_) => FailureKind::Cut,
         Kind::RateLimited => FailureKind::RateLimited,
         Kind::Unreachable | Kind::NotSent | Kind::Timeout(_) | Kind::Interrupted => FailureKind::Unavailable,
+        Kind::Unexpected(_) | Kind::BadAnswer if error.is_foreign() => FailureKind::NotConsul,
         Kind::TooLarge | Kind::Unfit | Kind::BadRequest | Kind::Unexpected(_) | Kind::BadAnswer => {
             FailureKind::Rejected
         }
@@ -381,8 +394,23 @@ pub fn message(error: &slotkeeper_consul::Error) -> String {
             "; the login is set by consul.login.auth_method and consul.login.bearer_token_file"
         }
         Kind::Anonymous => ": set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
-        Kind::Unfit => {
-            "; see session.node, session.node_checks and session.service_checks in the configuration"
+        Kind::Denied if !cause.is_unknown_token() => needed_right(cause.tried.operation),
+        Kind::Unfit => "; see session.node_checks and session.service_checks in the configuration",
+        Kind::Unregistered => {
+            "; see session.node (--node), session.node_checks and session.service_checks in the configuration"
+        }
+        Kind::NoDatacenter => "; correct consul.datacenter (--datacenter)",
+        Kind::Mismatch(Mismatch::NoTls | Mismatch::OnlyTls | Mismatch::NotHttp | Mismatch::OtherPort(_)) => {
+            " (consul.address, --http-addr, CONSUL_HTTP_ADDR)"
+        }
+        Kind::Mismatch(Mismatch::UnknownAuthority) => {
+            "; set consul.tls.ca_file, --ca-file or CONSUL_CACERT to that authority's file"
+        }
+        Kind::Mismatch(Mismatch::WrongName) => {
+            "; set consul.tls.server_name, --tls-server-name or CONSUL_TLS_SERVER_NAME to a name that it has"
+        }
+        Kind::Mismatch(Mismatch::ClientCertificate) => {
+            "; set consul.tls.cert_file and key_file, or CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY"
         }
         Kind::InvalidKey => {
             "; choose another semaphores.prefix or locks.key, or set disable_kv_key_validation in Consul's own configuration"
@@ -400,10 +428,24 @@ pub fn message(error: &slotkeeper_consul::Error) -> String {
         | Kind::NotSent
         | Kind::Timeout(_)
         | Kind::Interrupted
+        | Kind::Mismatch(Mismatch::InvalidCertificate)
         | Kind::Unexpected(_)
         | Kind::BadAnswer => "",
     };
     format!("{error}{advice}")
+}
+
+/// The ACL rule that allows an operation on sessions. The rules for keys name the prefix, which their callers know.
+fn needed_right(operation: Operation) -> &'static str {
+    match operation {
+        Operation::SessionCreate | Operation::SessionRenew | Operation::SessionDestroy => {
+            "; the token needs `session_prefix \"\" { policy = \"write\" }`"
+        }
+        Operation::SessionInfo | Operation::SessionList => {
+            "; the token needs `session_prefix \"\" { policy = \"read\" }`"
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -427,8 +469,23 @@ mod tests {
             (Operation::KvPut, Kind::Denied, "permission denied: why"),
             (
                 Operation::SessionCreate,
-                Kind::Unfit,
-                "see session.node, session.node_checks and session.service_checks in the configuration",
+                Kind::Denied,
+                "why; the token needs `session_prefix \"\" { policy = \"write\" }`",
+            ),
+            (
+                Operation::SessionCreate,
+                Kind::Unregistered,
+                "see session.node (--node), session.node_checks and session.service_checks in the configuration",
+            ),
+            (
+                Operation::KvPut,
+                Kind::NoDatacenter,
+                "no datacenter why; correct consul.datacenter (--datacenter)",
+            ),
+            (
+                Operation::KvPut,
+                Kind::Mismatch(Mismatch::UnknownAuthority),
+                "set consul.tls.ca_file, --ca-file or CONSUL_CACERT to that authority's file",
             ),
             (
                 Operation::KvPut,

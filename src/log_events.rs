@@ -24,6 +24,7 @@ pub const CONSUL_RECOVERED: &str = "consul available again";
 pub const CONSUL_ADDRESS_CHANGED: &str = "consul address changed";
 pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may belong to another cluster";
 pub const CONSUL_ADDRESS_WITHOUT_SESSION: &str = "consul address without the resumed session";
+pub const WAIT_HOPELESS: &str = "waiting does not help";
 pub const KEY_REFUSED: &str = "consul refused the name of a key";
 pub const LONG_POLLS_CUT: &str = "long polls cut off before consul answered";
 

@@ -90,9 +90,9 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, %session, held_seconds = held.as_secs(), "{SLOT_RELEASED}");
         }
         Notice::Blocked { name, why } => error!(semaphore = %name, reason = %why, "{BLOCKED}"),
-        Notice::TimedOut { name, reached, failure: trouble } => {
+        Notice::TimedOut { name, reached, failure: trouble, .. } => {
             let event = if *reached { WAIT_TIMED_OUT } else { WAIT_UNANSWERED };
-            let last_failure = trouble.as_ref().map(display);
+            let last_failure = trouble.as_ref().map(|failure| display(&failure.text));
             warn!(semaphore = %name, last_failure, "{event}");
         }
         Notice::LimitDiffers { name, policy: LimitPolicy::Set, stored, configured } => {
@@ -132,7 +132,8 @@ pub(super) fn log_lease(notice: &Notice) {
         Notice::Waiting { name, position, taken, limit } => {
             debug!(semaphore = %name, position, taken, limit, "{LEASE_WAITING}");
         }
-        Notice::TimedOut { name, reached, failure: trouble } => {
+        Notice::TimedOut { name, reached, failure, .. } => {
+            let trouble = failure.as_ref().map(|failure| failure.text.as_str());
             debug!(semaphore = %name, reached, trouble, "{LEASE_WAIT_TIMED_OUT}");
         }
         Notice::Leader { name, leader } => {

@@ -91,7 +91,9 @@ impl Journal {
             Notice::Evicted { by, .. } => (Event::Evicted, Some(format!("by {by}"))),
             Notice::Released { held, .. } => (Event::Released, Some(format!("held for {}", roughly(*held)))),
             Notice::Blocked { why, .. } => (Event::Blocked, Some(why.clone())),
-            Notice::TimedOut { failure, .. } => (Event::TimedOut, failure.clone()),
+            Notice::TimedOut { failure, .. } => {
+                (Event::TimedOut, failure.as_ref().map(|failure| failure.text.clone()))
+            }
             Notice::LimitDiffers { stored, configured, .. } => {
                 (Event::Limit, Some(format!("{stored} in force, {configured} configured")))
             }

@@ -10,6 +10,7 @@ mod driver;
 mod ending;
 mod eviction;
 mod execute;
+mod fatal;
 mod files;
 mod journal;
 mod labels;
@@ -18,10 +19,12 @@ mod listings;
 mod notices;
 mod observer;
 mod outage;
+mod permanent;
 mod publish;
 mod reload;
 mod snapshot;
 mod state_file;
+mod timeout;
 mod translate;
 mod watches;
 mod workload;
@@ -270,6 +273,7 @@ impl Agent {
             }
             self.check_reload_timeout(now);
             self.carry_out(now);
+            self.end_hopeless_wait(now);
             self.advance_leases(now);
             self.check_pending(now);
             let client = self.client_for_now();
@@ -311,7 +315,8 @@ impl Agent {
             let (evictions, watches) = (self.evictions_deadline(), self.requests.deadline());
             let others =
                 [evictions, watches, self.reload.deadline(), self.outage.deadline(), self.beside_deadline()];
-            let own = [own, drain, command, hold].into_iter().chain(others).flatten().min();
+            let own =
+                [own, drain, command, hold, self.hopeless_at()].into_iter().chain(others).flatten().min();
             let seen =
                 (self.unpublished > Unpublished::Nothing).then_some(self.published_at + PUBLISH_INTERVAL);
             let wake = own.into_iter().chain(leases).chain(seen).fold(now + HEARTBEAT, Moment::min);

@@ -1,22 +1,15 @@
 //! What the agent does about a notice of the core: it logs, counts, calls hooks, and fails where a required slot is not held.
 
-use std::time::Duration;
-
-use tracing::error;
-
 use super::driver::Owner;
 use super::{Agent, announce, translate};
 use crate::clock;
-use crate::config::Wait;
-use crate::duration::show;
 use crate::exit::Exit;
-use crate::log_events::KEY_REFUSED;
-use slotkeeper_semaphore::{FailureKind, Name, Notice, OnLost};
+use slotkeeper_semaphore::{Name, Notice, OnLost};
 
 impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice) {
         let labelled = self.labels.put_on(notice);
-        if self.outage.logs(Owner::Agent, notice) {
+        if !self.withholds_notice(notice) && self.outage.logs(Owner::Agent, notice) {
             announce::log(&labelled);
         }
         self.journal.follow(&labelled, self.labels.subject(notice));
@@ -50,41 +43,11 @@ impl Agent {
                 self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
             }
         }
-        if let Notice::Failing { name: Some(name), failure } = notice
-            && failure.kind == FailureKind::InvalidKey
-            && !self.started_up
-        {
-            // Retrying does not help. An agent that has held all of its slots keeps them: only its reads fail, and renewals
-            // keep the slots.
-            error!(semaphore = %self.labels.of(name), error = %failure.text, "{KEY_REFUSED}; correct the configuration");
-            self.fail(Exit::Config, &format!("Consul refuses the name of a key: {}", failure.text));
-        }
-        if let Notice::TimedOut { name, reached, failure: trouble } = notice
+        if let Notice::TimedOut { name, reached, failure, obstacle } = notice
             && self.is_required(name)
         {
-            let exit = if *reached { Exit::Timeout } else { Exit::Unavailable };
-            self.fail(exit, &self.explain_timeout(name, *reached, trouble.as_deref()));
+            self.timed_out(name, *reached, failure.as_ref(), obstacle.as_ref());
         }
-    }
-
-    /// Explains why a required slot was not acquired in time.
-    fn explain_timeout(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
-        let label = self.labels.of(name);
-        let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
-        let wait = match entry.map(|entry| entry.wait) {
-            Some(Wait::AtMost(time)) => time,
-            Some(Wait::Forever) | None => Duration::ZERO,
-        };
-        let in_vain = match self.awaited() {
-            _ if !reached => {
-                format!("timed out after {} waiting for Consul, without a slot of {label}", show(wait))
-            }
-            Some(awaited) if wait > Duration::ZERO => {
-                format!("timed out after {} waiting for {awaited}", show(wait))
-            }
-            _ => format!("no slot of {label} is free, and the wait is 0"),
-        };
-        trouble.map_or(in_vain.clone(), |trouble| format!("{in_vain}; the last failure was: {trouble}"))
     }
 
     pub(super) fn is_required(&self, name: &Name) -> bool {

@@ -76,7 +76,10 @@ impl Agent {
             Owner::Agent => true,
             Owner::Lease(key) => leases.is_running(key),
         };
-        self.outage.follow(self.own.keeper.failures().chain(leases.failures()), is_there, now);
+        let own: Vec<_> = self.own.keeper.failures().collect();
+        let own = own.into_iter().filter(|failure| !self.withholds_failure(failure.kind)).cloned();
+        let own: Vec<_> = own.collect();
+        self.outage.follow(own.iter().chain(leases.failures()), is_there, now);
         let pending = self.pending_reasons();
         let shown = Arc::clone(&self.parts.status.borrow());
         let before = snapshot::Before {

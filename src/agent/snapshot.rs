@@ -190,7 +190,7 @@ impl WaiterState {
             Phase::Starting => (State::Starting, None),
             Phase::Waiting => (State::Waiting, None),
             Phase::Held { .. } => (State::Held, None),
-            Phase::Blocked { why } => (State::Blocked, Some(why)),
+            Phase::Blocked { obstacle, .. } => (State::Blocked, Some(obstacle.why)),
             Phase::Leaving => (State::Leaving, None),
             Phase::TimedOut => (State::TimedOut, None),
             Phase::Lost => (State::Lost, None),

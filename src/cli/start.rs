@@ -194,7 +194,7 @@ fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress>
         // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&shown.borrow());
         match snapshot.stage {
-            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall())),
+            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall())).without_failures(),
             Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
         }
     };

@@ -283,7 +283,7 @@ impl PrefixSnapshot {
         let key = view.lock_key();
         match view.lock {
             LockKeyState::Single(single) => match single.wrong {
-                Some(what) => Found::Other { key, what },
+                Some(wrong) => Found::Other { key, what: wrong.why },
                 None => Found::Lock { key, single },
             },
             LockKeyState::Missing | LockKeyState::Record { .. } | LockKeyState::Conflict { .. } => {

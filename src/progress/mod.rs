@@ -32,12 +32,15 @@ pub struct Progress {
     drawn: bool,
     began: Moment,
     looked: Moment,
+    held: bool,
 }
 
 /// A command to the thread, with the channel for its completion.
 enum Command {
     /// Remove the line until the next redraw.
     Wipe(oneshot::Sender<()>),
+    /// Show nothing, or show something again.
+    Hold(bool),
     /// Remove the line for good.
     End(oneshot::Sender<()>),
 }
@@ -53,7 +56,7 @@ impl Progress {
             .name("progress".into())
             .spawn(move || run(look, screen, &received))
             .ok()?;
-        Some(Self { commands, drawn, began: now, looked: now })
+        Some(Self { commands, drawn, began: now, looked: now, held: false })
     }
 
     /// Whether the progress needs another read of Consul by now.
@@ -63,6 +66,13 @@ impl Progress {
             self.looked = now;
         }
         looks
+    }
+
+    /// Shows nothing for a time, or something again.
+    pub fn hold(&mut self, held: bool) {
+        if self.held != held && self.commands.send(Command::Hold(held)).is_ok() {
+            self.held = held;
+        }
     }
 
     /// Removes the line from the terminal, for a moment in which other output is written.
@@ -85,14 +95,19 @@ impl Progress {
 
 fn run(mut look: impl FnMut() -> View, mut screen: Screen, received: &Receiver<Command>) {
     let began = clock::now();
+    let mut held = false;
     loop {
         match received.recv_timeout(screen.pause()) {
             Err(RecvTimeoutError::Timeout) => {
                 let now = clock::now();
                 let waited = now.since(began);
-                if waited >= screen.first() {
+                if waited >= screen.first() && !held {
                     screen.show(&look(), now, waited);
                 }
+            }
+            Ok(Command::Hold(hold)) => {
+                held = hold;
+                screen.wipe();
             }
             Ok(Command::Wipe(done)) => {
                 screen.wipe();

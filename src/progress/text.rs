@@ -35,6 +35,8 @@ pub struct Awaited {
     pub name: String,
     /// The time waited.
     pub waited: Duration,
+    /// Whether nothing was read yet.
+    pub unread: bool,
     /// Whether all participants were read: before, the queue may be longer, and the holders' identities are unknown.
     pub seen: bool,
     /// The own position in the queue, from 1, and its length.
@@ -68,6 +70,16 @@ impl View {
         }
         missing.sort_by_key(|awaited| std::cmp::Reverse(awaited.waited));
         Self::Missing { of, missing }
+    }
+
+    /// Without the failures that the log has already.
+    pub fn without_failures(mut self) -> Self {
+        if let Self::Missing { missing, .. } = &mut self {
+            for one in missing.iter_mut().filter(|one| one.unread && one.reason.is_some()) {
+                one.reason = Some("no answer from Consul yet".to_owned());
+            }
+        }
+        self
     }
 
     /// Time and text: a line that may be cut at its end.
@@ -154,6 +166,7 @@ impl Awaited {
             name: one.name.clone(),
             waited: duration(one.age_seconds),
             reason: one.reason.clone(),
+            unread: one.state == State::Starting,
             ..Self::default()
         }
     }

@@ -93,8 +93,8 @@ fn follow(mut view: View, plan: impl Fn(&View) -> Result<Option<Vec<Op>>, String
 }
 
 fn says(plan: &Plan) {
-    if let plan::PlanOutcome::Blocked(why) = &plan.outcome {
-        assert_harmless(why);
+    if let plan::PlanOutcome::Blocked(obstacle) = &plan.outcome {
+        assert_harmless(&obstacle.why);
     }
 }
 

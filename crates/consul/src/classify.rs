@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::time::Duration;
 
-use super::{Error, Kind, Operation, Secret, Tried};
+use super::{Error, Kind, Mismatch, Operation, Secret, Tried};
 
 /// A blocking query that ends before this age was not ended by a time-out.
 const MIN_CUT_AGE: Duration = Duration::from_secs(1);
@@ -34,15 +34,20 @@ pub(super) fn of_answer(tried: Tried, status: u16, said: String) -> Error {
         500 if login && any(&BEARER_REJECTED) => Kind::Denied,
         // The second message is for a session ID that is not a UUID.
         500 if any(&["invalid session \"", "failed session lookup"]) => Kind::InvalidSession,
-        500 if create && any(&["Missing node", "Missing check", "critical state"]) => Kind::Unfit,
+        500 if create && any(&["Missing node", "Missing check"]) => Kind::Unregistered,
+        500 if create && has("critical state") => Kind::Unfit,
         500 if create && any(&["Invalid Session TTL", "Invalid Behavior", "cross datacenter lock"]) => {
             Kind::BadRequest
         }
+        400 if any(&ONLY_TLS) => Kind::Mismatch(Mismatch::OnlyTls),
         400 => Kind::BadRequest,
         _ => Kind::Unexpected(status),
     };
     Error::new(tried, kind, said)
 }
+
+/// What servers answer to plain HTTP at a port for TLS: Go's (Consul's), nginx.
+const ONLY_TLS: [&str; 2] = ["HTTP request to an HTTPS server", "plain HTTP request was sent to HTTPS port"];
 
 /// The messages of servers and client agents without a leader, or with a leader that has failed (1.8 to 1.23).
 const NO_LEADER: [&str; 10] = [
@@ -100,11 +105,20 @@ pub(super) fn is_cut(status: u16, waited: Duration) -> bool {
     waited >= MIN_CUT_AGE && matches!(status, 408 | 499 | 502 | 504)
 }
 
+/// Whether Consul answers so since it knows no datacenter of the name that was asked for.
+pub(super) fn is_without_datacenter(status: u16, body: &[u8]) -> bool {
+    status == 500 && String::from_utf8_lossy(body).contains("No path to datacenter")
+}
+
 /// The error for a transport failure. `waited`: the age of a blocking query, else zero.
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration) -> Error {
     let cause = chain(error);
-    if error.is_connect() || tls_refused(error) {
+    if let Some(mismatch) = mismatch(error) {
+        Error::new(tried, Kind::Mismatch(mismatch), cause)
+    } else if error.is_connect() {
         Error::new(tried, Kind::Unreachable, cause)
+    } else if let Some(purpose) = other_port(&tried.address) {
+        Error::new(tried, Kind::Mismatch(Mismatch::OtherPort(purpose)), cause)
     } else if waited >= MIN_CUT_AGE && is_closed(error) {
         Error::new(tried, Kind::Cut(waited), cause)
     } else {
@@ -138,16 +152,45 @@ fn likely(cause: &str) -> &'static str {
     }
 }
 
-/// Whether the server refused the TLS handshake. From TLS 1.3 on it checks the client's certificate after the client may have sent its
-/// request. A fatal alert of the handshake still means that no request was read.
-fn tls_refused(error: &reqwest::Error) -> bool {
-    causes(error).any(|cause| {
-        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        matches!(
-            inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()),
-            Some(rustls::Error::AlertReceived(alert)) if refuses_handshake(*alert)
-        )
+/// Whether the server speaks another protocol, or one side has refused the other's certificate.
+fn mismatch(error: &reqwest::Error) -> Option<Mismatch> {
+    causes(error).find_map(|cause| {
+        if cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
+            return Some(Mismatch::NotHttp);
+        }
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref)?;
+        of_tls(inner.downcast_ref::<rustls::Error>()?)
     })
+}
+
+fn of_tls(error: &rustls::Error) -> Option<Mismatch> {
+    use rustls::CertificateError as Invalid;
+    Some(match error {
+        rustls::Error::InvalidMessage(_) => Mismatch::NoTls,
+        rustls::Error::InvalidCertificate(Invalid::UnknownIssuer) => Mismatch::UnknownAuthority,
+        rustls::Error::InvalidCertificate(
+            Invalid::NotValidForName | Invalid::NotValidForNameContext { .. },
+        ) => Mismatch::WrongName,
+        rustls::Error::InvalidCertificate(_) => Mismatch::InvalidCertificate,
+        // From TLS 1.3 on the server checks the client's certificate after the client may have sent its request. A fatal alert
+        // of the handshake still means that no request was read.
+        rustls::Error::AlertReceived(alert) if refuses_handshake(*alert) => Mismatch::ClientCertificate,
+        _ => return None,
+    })
+}
+
+/// The purpose of the port of an address, if it is one at which Consul does not serve HTTP by default. Its server closes such a
+/// connection without an answer.
+fn other_port(address: &str) -> Option<&'static str> {
+    let authority = address.rsplit_once("//").map_or(address, |(_, rest)| rest);
+    let authority = authority.split('/').next().unwrap_or_default();
+    match authority.rsplit_once(':')?.1 {
+        "8300" => Some("server RPC"),
+        "8301" | "8302" => Some("gossip"),
+        "8502" | "8503" => Some("gRPC API"),
+        "8600" => Some("DNS"),
+        _ => None,
+    }
 }
 
 fn refuses_handshake(alert: rustls::AlertDescription) -> bool {
@@ -355,8 +398,21 @@ mod tests {
                 false,
             ),
             (Login, 500, "No cluster leader", Kind::NoLeader, unknown),
-            (SessionCreate, 500, "Missing node registration", Kind::Unfit, false),
-            (SessionCreate, 500, "rpc error making call: Missing check 'x' registration", Kind::Unfit, false),
+            (SessionCreate, 500, "Missing node registration", Kind::Unregistered, false),
+            (
+                SessionCreate,
+                500,
+                "rpc error making call: Missing check 'x' registration",
+                Kind::Unregistered,
+                false,
+            ),
+            (
+                SessionCreate,
+                400,
+                "Client sent an HTTP request to an HTTPS server.",
+                Kind::Mismatch(Mismatch::OnlyTls),
+                false,
+            ),
             (SessionCreate, 500, "Check 'serfHealth' is in critical state", Kind::Unfit, false),
             (
                 SessionCreate,
@@ -398,6 +454,40 @@ mod tests {
             assert!(likely(cause).contains("limits.http_max_conns_per_client"), "{cause}");
         }
         assert_eq!(likely("end of file before message length reached"), "");
+    }
+
+    #[test]
+    fn an_unknown_token_is_told_from_a_missing_right() {
+        let unknown = error(Operation::KvPut, 403, "ACL not found");
+        assert!(unknown.to_string().contains("Consul does not know this token"), "{unknown}");
+        assert!(!error(Operation::KvPut, 403, "Permission denied").is_unknown_token());
+    }
+
+    #[test]
+    fn an_answer_of_another_server_is_told_from_that_of_a_proxy_without_a_server() {
+        for (status, foreign) in [
+            (404, true),
+            (301, true),
+            (405, true),
+            (501, true),
+            (408, false),
+            (502, false),
+            (503, false),
+            (500, false),
+        ] {
+            assert_eq!(error(Operation::KvPut, status, "").is_foreign(), foreign, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_other_ports_of_consul_are_known() {
+        assert_eq!(other_port("http://10.0.0.1:8300"), Some("server RPC"));
+        assert_eq!(other_port("https://[::1]:8301/consul"), Some("gossip"));
+        for address in
+            ["http://10.0.0.1:8500", "http://consul", "unix:///run/consul:8300.sock/x", "http://a:18300"]
+        {
+            assert_eq!(other_port(address), None, "{address}");
+        }
     }
 
     #[test]

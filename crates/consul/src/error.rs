@@ -62,8 +62,12 @@ pub enum Kind {
     TooLarge,
     /// The session that was to lock the key does not exist.
     InvalidSession,
-    /// The session's node is not registered, or one of its checks is missing or critical.
+    /// One of the session's checks is critical.
     Unfit,
+    /// The session's node or one of its checks is not registered.
+    Unregistered,
+    /// Consul knows no datacenter of this name, which the detail is.
+    NoDatacenter,
     /// The request is invalid, by Consul or by this client. Another attempt fails too.
     BadRequest,
     /// Consul refuses the name of the key (1.21.5 and newer). The detail contains the rule.
@@ -72,6 +76,8 @@ pub enum Kind {
     Token,
     /// The connection failed, so nothing was sent.
     Unreachable,
+    /// The server speaks another protocol, or one of the certificates is not accepted.
+    Mismatch(Mismatch),
     /// Nothing was sent, since the address may belong to another cluster, or no connection was free in time.
     NotSent,
     /// No answer came within this time. Consul may have applied the request, or may apply it later.
@@ -87,12 +93,33 @@ pub enum Kind {
     BadAnswer,
 }
 
+/// Why no request can be sent to a server that accepts connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mismatch {
+    /// The address is https, and the server does not speak TLS.
+    NoTls,
+    /// The address is http, and the server speaks TLS only.
+    OnlyTls,
+    /// The server does not speak HTTP.
+    NotHttp,
+    /// The port is another one of Consul's: its purpose.
+    OtherPort(&'static str),
+    /// The server's certificate is signed by an authority that is not trusted.
+    UnknownAuthority,
+    /// The server's certificate is for another name.
+    WrongName,
+    /// The server's certificate is invalid for another reason.
+    InvalidCertificate,
+    /// The server does not accept the client's certificate, or wants one.
+    ClientCertificate,
+}
+
 impl Kind {
     /// The metric label of a request that ended without an answer.
     pub(super) const fn code(self) -> Code {
         match self {
             Self::Timeout(_) => Code::Timeout,
-            Self::Unreachable => Code::Unreachable,
+            Self::Unreachable | Self::Mismatch(_) => Code::Unreachable,
             Self::Interrupted => Code::Interrupted,
             Self::Cut(_) => Code::Cut,
             Self::BadAnswer => Code::BadAnswer,
@@ -104,6 +131,8 @@ impl Kind {
             | Self::TooLarge
             | Self::InvalidSession
             | Self::Unfit
+            | Self::Unregistered
+            | Self::NoDatacenter
             | Self::BadRequest
             | Self::InvalidKey
             | Self::Token
@@ -134,6 +163,7 @@ impl Error {
             Kind::NoLeader
                 | Kind::RateLimited
                 | Kind::Unreachable
+                | Kind::Mismatch(_)
                 | Kind::NotSent
                 | Kind::Timeout(_)
                 | Kind::Interrupted
@@ -148,6 +178,7 @@ impl Error {
     pub const fn outcome_unknown(&self) -> bool {
         let possible = match self.kind {
             Kind::Timeout(_) | Kind::Interrupted | Kind::NoLeader | Kind::BadAnswer => true,
+            Kind::Mismatch(mismatch) => !mismatch.is_before_request(),
             // 408 is a proxy that gave up.
             Kind::Unexpected(status) => status >= 500 || status == 408 || status < 300,
             Kind::NotFound
@@ -157,6 +188,8 @@ impl Error {
             | Kind::TooLarge
             | Kind::InvalidSession
             | Kind::Unfit
+            | Kind::Unregistered
+            | Kind::NoDatacenter
             | Kind::BadRequest
             | Kind::InvalidKey
             | Kind::Token
@@ -165,6 +198,68 @@ impl Error {
             | Kind::NotSent => false,
         };
         possible && self.login.is_none() && self.tried.operation.writes()
+    }
+}
+
+impl Mismatch {
+    /// Whether it shows before a request is read. A server whose answer is not HTTP may have done what it was asked for.
+    pub(super) const fn is_before_request(self) -> bool {
+        !matches!(self, Self::NotHttp | Self::OtherPort(_))
+    }
+
+    /// What is wrong, and what to do as far as it is the same for every caller.
+    fn in_words(self, detail: &str) -> String {
+        match self {
+            Self::NoTls => {
+                "the server there does not speak TLS; write http:// in the address, or the port of Consul's \
+                            HTTPS API (8501)"
+                    .to_owned()
+            }
+            Self::OnlyTls => "the server there speaks only TLS; write https:// in the address".to_owned(),
+            Self::NotHttp => format!(
+                "the server there does not speak HTTP ({detail}); use the port of Consul's HTTP API (8500), or https:// if \
+                 it speaks TLS"
+            ),
+            Self::OtherPort(purpose) => {
+                format!("this is the usual port of Consul's {purpose}; its HTTP API has another one (8500)")
+            }
+            Self::UnknownAuthority => {
+                format!("the server's certificate is signed by an authority that is not trusted ({detail})")
+            }
+            Self::WrongName => format!("the server's certificate is for another name: {detail}"),
+            Self::InvalidCertificate => format!("the server's certificate is not valid: {detail}"),
+            Self::ClientCertificate => {
+                format!("the server does not accept this client's certificate, or its absence: {detail}")
+            }
+        }
+    }
+}
+
+impl Error {
+    /// Whether the request has certainly not been read.
+    pub(super) const fn is_unsent(&self) -> bool {
+        match self.kind {
+            Kind::Unreachable => true,
+            Kind::Mismatch(mismatch) => mismatch.is_before_request(),
+            _ => false,
+        }
+    }
+
+    /// Whether Consul denies the request since it has no such token.
+    pub fn is_unknown_token(&self) -> bool {
+        matches!(self.kind, Kind::Denied | Kind::Anonymous) && self.detail.contains("ACL not found")
+    }
+
+    /// Whether the answer is none of Consul's own: another server answers at this address, or a proxy.
+    pub const fn is_foreign(&self) -> bool {
+        match self.kind {
+            // A proxy answers so that has no server, or no answer in time.
+            Kind::Unexpected(status) => {
+                status < 500 && status != 408 && status != 499 || status == 501 || status == 505
+            }
+            Kind::BadAnswer => true,
+            _ => false,
+        }
     }
 }
 
@@ -179,6 +274,9 @@ impl fmt::Display for Error {
         }
         match kind {
             Kind::NotFound => write!(f, "there is no such session: {detail}"),
+            Kind::Denied | Kind::Anonymous if self.is_unknown_token() => {
+                write!(f, "Consul does not know this token ({detail}); check it, or create a new one")
+            }
             Kind::Denied | Kind::Anonymous => write!(f, "permission denied: {detail}"),
             Kind::NoLeader => {
                 write!(f, "Consul has no leader: {detail}; try again when the servers have elected one")
@@ -187,12 +285,17 @@ impl fmt::Display for Error {
             Kind::TooLarge => write!(f, "too large for Consul: {detail}"),
             Kind::InvalidSession => write!(f, "the session does not exist: {detail}"),
             Kind::Unfit => {
-                write!(f, "the session's node or one of its checks is missing or critical: {detail}")
+                write!(f, "one of the session's checks is critical: {detail}")
             }
+            Kind::Unregistered => {
+                write!(f, "Consul does not know the session's node or one of its checks: {detail}")
+            }
+            Kind::NoDatacenter => write!(f, "Consul knows no datacenter {detail}"),
             Kind::BadRequest => write!(f, "the request was refused: {detail}"),
             Kind::InvalidKey => write!(f, "Consul does not accept the name of this key: {detail}"),
             Kind::Token => write!(f, "nothing was sent: {detail}"),
             Kind::Unreachable => write!(f, "not reached: {detail}; is Consul listening there?"),
+            Kind::Mismatch(mismatch) => write!(f, "{}", mismatch.in_words(detail)),
             Kind::NotSent => write!(f, "not sent: {detail}"),
             Kind::Timeout(after) => write!(f, "no answer within {:?}{}", rounded(*after), doubt(tried)),
             Kind::Interrupted => {
@@ -200,10 +303,10 @@ impl fmt::Display for Error {
             }
             Kind::Cut(age) => write!(f, "cut off after {:?} without an answer: {detail}", rounded(*age)),
             Kind::Unexpected(status) => {
-                write!(f, "unexpected answer {status}: {detail}; is this the address of Consul?")
+                write!(f, "unexpected answer {status}: {detail}; is this the address of Consul's HTTP API?")
             }
             Kind::BadAnswer => {
-                write!(f, "the answer cannot be decoded: {detail}; is this the address of Consul?")
+                write!(f, "the answer cannot be decoded: {detail}; is this the address of Consul's HTTP API?")
             }
         }
     }

@@ -67,7 +67,7 @@ impl Client {
             self.router.ended(&route, outcome(judged.as_ref(), is_poll), self);
             let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
             // A write that may have been applied is left to the caller, and a cut is no failure of the address.
-            let again = error.kind == Kind::Unreachable
+            let again = error.is_unsent()
                 || (!request.operation.writes()
                     && (error.is_transient() || matches!(error.kind, Kind::Unexpected(_)))
                     && !matches!(error.kind, Kind::Cut(_)));
@@ -84,7 +84,7 @@ impl Client {
 
     /// Adds the failures of the other addresses to an error.
     fn with_others(&self, mut error: Error) -> Error {
-        if error.kind == Kind::Unreachable {
+        if matches!(error.kind, Kind::Unreachable | Kind::Mismatch(_)) {
             for other in self.router.with(|selection| selection.failures_of_others()) {
                 error.detail = format!("{}; {other}", error.detail);
             }
@@ -233,6 +233,13 @@ impl Client {
         if classify::is_cut(status, age) {
             let cause = format!("{status}: {}", said(&answer, request, token));
             return Err(Error::new(tried.clone(), Kind::Cut(age), cause));
+        }
+        let datacenter = self.shared.scope.iter().find(|(name, _)| *name == "dc");
+        if let Some((_, datacenter)) =
+            datacenter.filter(|_| classify::is_without_datacenter(status, &answer.body))
+        {
+            let named = format!("`{}`", classify::excerpt(datacenter, &[]));
+            return Err(Error::new(tried.clone(), Kind::NoDatacenter, named));
         }
         Ok(answer)
     }

@@ -356,7 +356,7 @@ fn is_peer(text: &str) -> bool {
 fn in_short(error: &Error) -> String {
     if let Kind::Unexpected(status) = error.kind {
         format!("it answers {status}")
-    } else if matches!(error.kind, Kind::Unreachable | Kind::Interrupted | Kind::Cut(_)) {
+    } else if matches!(error.kind, Kind::Unreachable | Kind::Interrupted | Kind::Mismatch(_) | Kind::Cut(_)) {
         error.detail.clone()
     } else {
         error.to_string()
@@ -368,7 +368,7 @@ pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
     let Some(error) = error else { return Outcome::Answered };
     match error.kind {
         Kind::NoLeader => Outcome::NoLeader,
-        Kind::Unreachable => Outcome::Failed(in_short(error)),
+        Kind::Unreachable | Kind::Mismatch(_) => Outcome::Failed(in_short(error)),
         Kind::Timeout(_) | Kind::Unexpected(_) | Kind::Interrupted if is_poll => Outcome::Other,
         // A load balancer without a backend accepts connections and closes them.
         Kind::Timeout(_) | Kind::Interrupted | Kind::Unexpected(408 | 499 | 504) => Outcome::Unanswered,
@@ -379,6 +379,8 @@ pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
         | Kind::TooLarge
         | Kind::InvalidSession
         | Kind::Unfit
+        | Kind::Unregistered
+        | Kind::NoDatacenter
         | Kind::InvalidKey
         | Kind::BadRequest => Outcome::Answered,
     }

@@ -22,14 +22,14 @@ const MAX_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
-    #[error("the {what} {} cannot be read: {source}", path.display())]
+    #[error("the {what} {} cannot be read: {why}", path.display())]
     Unreadable {
         /// Its purpose.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        why: io::Error,
     },
     /// The content of a file is invalid.
     #[error("the {what} {} cannot be used: {why}", path.display())]
@@ -145,10 +145,10 @@ fn trust(roots: &mut RootCertStore, file: &Path) -> Result<(), TlsError> {
 
 /// The regular files of a folder, without the hidden ones: a mounted Kubernetes secret keeps its versions in those.
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
-    let unreadable = |source| TlsError::Unreadable {
+    let unreadable = |why| TlsError::Unreadable {
         what: "folder of certificate authorities",
         path: folder.to_path_buf(),
-        source,
+        why,
     };
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
@@ -180,7 +180,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |source| TlsError::Unreadable { what, path: path.to_path_buf(), source };
+    let unreadable = |why| TlsError::Unreadable { what, path: path.to_path_buf(), why };
     let mut bytes = Vec::new();
     let file = open_regular(path).map_err(unreadable)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;

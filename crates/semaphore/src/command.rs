@@ -237,7 +237,7 @@ impl Event {
             Self::LockDelayRead(.., answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };
-        failure.is_none_or(|failure| !failure.kind.is_transient())
+        failure.is_none_or(|failure| failure.kind.is_of_consul())
     }
 }
 
@@ -327,6 +327,14 @@ pub enum FailureKind {
     Cut,
     /// Consul accepts no key of this name.
     InvalidKey,
+    /// The token cannot be read, so nothing was sent.
+    NoToken,
+    /// Consul does not know a name in the settings: a datacenter, a node or a check of the session.
+    Misconfigured,
+    /// The server cannot be talked to: it has another protocol, or a certificate that is not trusted.
+    Mismatch,
+    /// An answer that Consul does not give.
+    NotConsul,
     /// Any other answer.
     Rejected,
 }
@@ -339,22 +347,34 @@ impl FailureKind {
     /// Whether a retry can succeed: Consul has not decided, or its decision is not known.
     pub fn is_transient(self) -> bool {
         match self {
-            Self::NoLeader | Self::Unavailable | Self::RateLimited => true,
-            Self::NotFound | Self::Denied | Self::Cut | Self::InvalidKey | Self::Rejected => false,
+            Self::NoLeader | Self::Unavailable | Self::RateLimited | Self::Mismatch => true,
+            Self::NotFound
+            | Self::Denied
+            | Self::Cut
+            | Self::InvalidKey
+            | Self::NoToken
+            | Self::Misconfigured
+            | Self::NotConsul
+            | Self::Rejected => false,
         }
     }
 
-    /// The value of the metric label.
+    /// Whether Consul has answered and decided.
+    fn is_of_consul(self) -> bool {
+        !self.is_transient() && !matches!(self, Self::NotConsul | Self::NoToken)
+    }
+
+    /// The value of the metric label. Kinds that differ only in what to do about them share one.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
-            Self::Denied => "denied",
+            Self::Denied | Self::NoToken => "denied",
             Self::NoLeader => "no_leader",
-            Self::Unavailable => "unavailable",
+            Self::Unavailable | Self::Mismatch => "unavailable",
             Self::RateLimited => "rate_limited",
             Self::Cut => "cut",
             Self::InvalidKey => "invalid_key",
-            Self::Rejected => "rejected",
+            Self::Rejected | Self::Misconfigured | Self::NotConsul => "rejected",
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
+use super::failing::Failing;
 use super::group::{AcquireGroup, GroupAction};
 use super::machine::{Context, Machine};
 use super::machines::Machines;
@@ -312,14 +313,20 @@ impl Keeper {
 
     /// The failure of the session's last request: what was tried, on what, what came back.
     pub fn failure(&self) -> Option<&str> {
-        self.session.failure().map(|failure| failure.text.as_str())
+        self.session.failing().map(|failing| failing.failure.text.as_str())
+    }
+
+    /// What fails at present about the session, if anything does.
+    pub fn failing(&self) -> Option<&Failing> {
+        self.session.failing()
     }
 
     /// All that fails at present, of the session and of each semaphore.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
         let wants_slot = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
-        let session = self.session.failure().filter(|_| wants_slot);
-        session.into_iter().chain(self.machines.iter().filter_map(Machine::current_failure))
+        let session = self.session.failing().filter(|_| wants_slot);
+        let failing = session.into_iter().chain(self.machines.iter().filter_map(Machine::failing));
+        failing.map(|failing| &failing.failure)
     }
 
     /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
@@ -505,7 +512,7 @@ impl Keeper {
             resumed: self.session.is_resumed(),
             contested: self.session.lasts().filter(|_| self.contested),
             reached: self.reached,
-            session_failure: self.session.failure(),
+            session_failure: self.session.failing().map(|failing| &failing.failure),
             lease: self.session.lease(),
             now,
             who: &self.who,

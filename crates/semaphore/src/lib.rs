@@ -14,12 +14,14 @@
 mod backoff;
 mod command;
 pub mod contender;
+mod failing;
 mod group;
 mod keeper;
 mod lease;
 mod machine;
 mod machines;
 mod notice;
+mod obstacle;
 pub mod offered;
 pub mod plan;
 mod printable;
@@ -39,10 +41,12 @@ pub use command::{
     Command, Commit, Event, Failure, FailureKind, Listing, Name, NotCreated, Op, Part, Reading,
 };
 pub use contender::Identity;
+pub use failing::Failing;
 pub use keeper::{Keeper, Resume, Start};
 pub use lease::{DEFAULT_TTL, Lease, Terms};
 pub use machine::{Machine, Phase};
 pub use notice::{Leader, LossReason, Notice};
+pub use obstacle::{Obstacle, ObstacleKind};
 pub use printable::{is_printable, printable};
 pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Failure, FailureKind, Name, Op};
+use super::command::{Command, FailureKind, Name, Op};
+use super::failing::Failing;
 use super::notice::LossReason;
 use super::plan::{self, Refresh, Role, Write};
 use super::settings::{LimitPolicy, Settings};
@@ -209,11 +210,11 @@ impl Machine {
 
     /// What fails at present, if anything does: what was tried, on what, what came back.
     pub fn failure(&self) -> Option<&str> {
-        self.failures.current().map(|failure| failure.text.as_str())
+        self.failures.current().map(|failing| failing.failure.text.as_str())
     }
 
     /// The same, while anything is to be asked.
-    pub(super) fn current_failure(&self) -> Option<&Failure> {
+    pub fn failing(&self) -> Option<&Failing> {
         self.failures.current().filter(|_| self.intent() != Intent::Rest)
     }
 
@@ -337,7 +338,7 @@ impl Machine {
 
     /// Whether the machine is blocked.
     pub(super) fn is_blocked(&self) -> bool {
-        self.state.acquiring().is_some_and(|acquiring| matches!(acquiring.cause, WaitCause::Fault(_)))
+        self.state.acquiring().is_some_and(|acquiring| matches!(acquiring.cause, WaitCause::Fault { .. }))
     }
 
     /// Whether the client holds or waits, and does not leave.

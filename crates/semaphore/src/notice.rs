@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::command::{Failure, Name};
+use super::obstacle::Obstacle;
 use super::settings::LimitPolicy;
 use super::{Identity, SessionId};
 
@@ -193,8 +194,10 @@ pub enum Notice {
         name: Name,
         /// Whether Consul answered any request.
         reached: bool,
-        /// What failed last, if anything did.
-        failure: Option<String>,
+        /// What fails at the end, if anything does.
+        failure: Option<Failure>,
+        /// What a person would have to fix, if it is known.
+        obstacle: Option<Obstacle>,
     },
     /// The stored limit differs from the configured one, and governs.
     LimitDiffers {

@@ -7,6 +7,7 @@ use crate::timing::MISSING_HOLDER_GRACE;
 use std::collections::BTreeMap;
 
 use super::contender::{Entry, Identity, WaiterState};
+use super::obstacle::Obstacle;
 use super::queue::{self, OwnWaiter, Waiter, WaiterKind};
 use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
@@ -127,7 +128,7 @@ pub enum PlanOutcome {
         room: bool,
     },
     /// It cannot proceed until a person acts: what is wrong, and what to do.
-    Blocked(String),
+    Blocked(Obstacle),
     /// An operator evicted it: the operator's name, made safe to print.
     Evicted(String),
 }
@@ -243,10 +244,10 @@ impl Plan {
         Self { outcome, role, refresh: None, write: None, recheck: None, watch, inquire: None }
     }
 
-    fn blocked(view: &View, why: String) -> Self {
+    fn blocked(view: &View, obstacle: Obstacle) -> Self {
         // A key that does not exist is not watched.
         let watch = (view.lock_index() > 0).then(|| watch::lock(view)).into_iter().collect();
-        Self { watch, ..Self::new(PlanOutcome::Blocked(why)) }
+        Self { watch, ..Self::new(PlanOutcome::Blocked(obstacle)) }
     }
 
     fn recheck(&mut self, at: Option<Moment>) {
@@ -314,18 +315,22 @@ impl PlanInput<'_> {
     }
 }
 
-fn conflict(view: &View, what: &NotASemaphore, owner: Option<&SessionId>) -> String {
+fn conflict(view: &View, what: &NotASemaphore, owner: Option<&SessionId>) -> Obstacle {
+    Obstacle::other_content(owner.is_some(), conflict_in_words(view, what, owner))
+}
+
+fn conflict_in_words(view: &View, what: &NotASemaphore, owner: Option<&SessionId>) -> String {
     if *what == NotASemaphore::SingleKeyLock {
         let (key, prefix) = (view.lock_key(), view.prefix());
         return match owner {
             Some(owner) => format!(
                 "{key} is a single-key lock, such as `consul lock -n 1` takes there, held by session {}; waiting until the \
-                 key is deleted. Choose another prefix if the lock is there to stay",
+                 key is deleted. If the lock is there to stay, run without --limit, or choose another prefix",
                 excerpt(owner.as_str())
             ),
             None => format!(
                 "{key} is a single-key lock, such as `consul lock -n 1` takes there, and has no holder: `slotkeeper \
-                 destroy {prefix}` deletes it"
+                 destroy {prefix}` deletes it; or run without --limit to acquire the lock"
             ),
         };
     }
@@ -353,37 +358,37 @@ pub fn acl_rule(prefix: &str, policy: &str) -> String {
 }
 
 /// The reason why the client must not join this record, if there is one.
-fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<String> {
+fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<Obstacle> {
     let (key, settings) = (view.lock_key(), input.settings);
     if record.limit != settings.limit && settings.limit_policy == LimitPolicy::Refuse {
-        return Some(format!(
+        return Some(Obstacle::limit(format!(
             "the limit stored in {key} is {}, the configured one {}, and limit_policy is `refuse`; make them equal",
             record.limit, settings.limit
-        ));
+        )));
     }
     if record.form() == Form::Map && settings.slots > 1 {
-        return Some(format!(
+        return Some(Obstacle::limit(format!(
             "{key} is in the form that `consul lock` writes, which cannot say that a session takes {} slots; set \
              slots to 1 or use another prefix with format `list`",
             settings.slots
-        ));
+        )));
     }
     let entry = input.entry(WaiterState::Held, Vec::new()).encode().len();
     let acquisition = Acquisition::of(record.form(), view.prefix(), entry);
     if !acquisition.fits(settings.slots) {
-        return Some(format!(
+        return Some(Obstacle::limit(format!(
             "{} slots of {key} are more than Consul takes in one transaction; set slots to {} or fewer",
             settings.slots,
             acquisition.max_slots()
-        ));
+        )));
     }
     input.together.filter(|together| together.room.is_none())?;
-    Some(format!(
+    Some(Obstacle::too_large(format!(
         "{} lists {} holders, and with those of the other semaphores whose slots are acquired together the transaction would be larger \
          than Consul takes; waiting until some of them leave. Use fewer slots, lower limits, or `acquire: independently`",
         view.lock_key(),
         record.taken()
-    ))
+    )))
 }
 
 /// The size in bytes of a semaphore's part in the transaction that acquires the slots of the group `prefixes`, as far as its `.lock` is
@@ -406,13 +411,13 @@ pub(super) fn part_of_all(
 }
 
 /// The reason why a waiter is not granted free slots: the holders in `.lock` leave no room for it.
-fn too_large(view: &View, record: &Record) -> String {
-    format!(
+fn too_large(view: &View, record: &Record) -> Obstacle {
+    Obstacle::too_large(format!(
         "{} lists so many holders ({}) that the transaction that adds this agent's own slots would be larger than Consul \
          takes; waiting until some of them leave. Use a lower limit, a shorter prefix or a shorter body",
         view.lock_key(),
         record.taken()
-    )
+    ))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
 use super::command::{Command, Failure, FailureKind, NotCreated};
+use super::failing::Failing;
 use super::lease::{Lease, Terms};
 use super::notice::Notice;
 use super::unanswered::Unanswered;
@@ -89,7 +90,7 @@ pub(super) struct Session {
     /// No other session is created.
     ending: bool,
     backoff: Backoff,
-    failing: Option<Failure>,
+    failing: Option<Failing>,
 }
 
 /// The unique suffixes of the names of a process's sessions: the identity and 16 hexadecimal digits.
@@ -128,7 +129,7 @@ impl Live {
         let soon = now + jittered(every, RETRY_JITTER, rng);
         match failure.kind {
             // Consul has decided. More requests do not change that, and those of many holders would keep it overloaded.
-            FailureKind::RateLimited | FailureKind::Denied => {
+            FailureKind::RateLimited | FailureKind::Denied | FailureKind::NoToken => {
                 let left = self.lease.map_or(Duration::ZERO, |lease| lease.ends().since(now));
                 now + jittered((left / REFUSED_SHARE).max(every), RETRY_JITTER, rng)
             }
@@ -137,6 +138,9 @@ impl Live {
             | FailureKind::Unavailable
             | FailureKind::Cut
             | FailureKind::InvalidKey
+            | FailureKind::Misconfigured
+            | FailureKind::Mismatch
+            | FailureKind::NotConsul
             | FailureKind::Rejected => soon.min(self.due.holding),
         }
     }
@@ -243,8 +247,8 @@ impl Session {
         live.under_way.clone()
     }
 
-    /// The current failure, if there is one.
-    pub(super) fn failure(&self) -> Option<&Failure> {
+    /// What fails at present, if anything does.
+    pub(super) fn failing(&self) -> Option<&Failing> {
         self.failing.as_ref()
     }
 
@@ -375,7 +379,7 @@ impl Session {
                 if in_doubt {
                     self.unanswered.add(mark, now);
                 }
-                self.note_failure(failure, out);
+                self.note_failure(failure, now, out);
                 Change::Unproved
             }
         }
@@ -420,7 +424,7 @@ impl Session {
                 let retry = live.retry_after(&failure, now, rng);
                 live.due = Due { holding: retry, waiting: now + self.backoff.next(rng) };
                 if !gone {
-                    self.note_failure(failure, out);
+                    self.note_failure(failure, now, out);
                     return Change::Unproved;
                 }
                 let session = live.id.clone();
@@ -447,7 +451,7 @@ impl Session {
             }
             Err(failure) => {
                 *retry_at = Some(now + self.backoff.next(rng));
-                self.note_failure(failure, out);
+                self.note_failure(failure, now, out);
             }
         }
     }
@@ -464,7 +468,7 @@ impl Session {
         match self.unanswered.answered(answer, now, rng) {
             Ok(0) => {}
             Ok(sessions) => out.push_back(Command::Notify(Notice::SessionsCleared { sessions })),
-            Err(failure) if waited_for => self.note_failure(failure, out),
+            Err(failure) if waited_for => self.note_failure(failure, now, out),
             // A later search delays nothing, and is repeated.
             Err(_) => {}
         }
@@ -478,9 +482,8 @@ impl Session {
     }
 
     /// Notifies the first failure of a kind in a row.
-    fn note_failure(&mut self, failure: Failure, out: &mut VecDeque<Command>) {
-        let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
-        if before != Some(failure.kind) {
+    fn note_failure(&mut self, failure: Failure, now: Moment, out: &mut VecDeque<Command>) {
+        if Failing::note(&mut self.failing, &failure, now) {
             out.push_back(Command::Notify(Notice::Failing { name: None, failure }));
         }
     }

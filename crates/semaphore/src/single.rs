@@ -2,6 +2,8 @@
 
 use super::SessionId;
 use super::contender::Entry;
+use super::obstacle::Obstacle;
+use super::printable;
 use super::record::{LOCK_FLAGS, Record, excerpt};
 use super::view::Pair;
 
@@ -21,40 +23,55 @@ pub struct SingleKeyLock {
     /// The value and the flags.
     pub stored: Box<(Vec<u8>, u64)>,
     /// What the key is instead, if it does not have a lock's flags, and what to do.
-    pub wrong: Option<String>,
+    pub wrong: Option<Obstacle>,
 }
 
 impl SingleKeyLock {
     pub(super) fn of(pair: Pair) -> Self {
         let Pair { key, value, flags, session, times_locked, create_index, modify_index } = pair;
-        let wrong = (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&key, &value, flags));
+        let wrong =
+            (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&key, &value, flags, session.is_some()));
         let entry = Entry::decode(&value);
         let stored = Box::new((value, flags));
         Self { owner: session, times_locked, create_index, index: modify_index, entry, stored, wrong }
     }
 }
 
-fn found_in_place_of_a_lock(key: &str, value: &[u8], flags: u64) -> String {
-    let delete = || "choose another key, or delete it if it is not needed".to_owned();
-    let (what, fix) = match Record::decode(value, flags) {
-        Ok(record) => {
-            let record_of = key.strip_suffix("/.lock").filter(|_| record.holders.is_empty());
-            let fix = match record_of {
-                // `destroy` refuses where a client waits.
-                Some(prefix) => format!(
-                    "it has no holder: `slotkeeper destroy {prefix}` deletes it, or take a slot of it \
-                     (`semaphores`, `run --limit N`)"
-                ),
-                None => "take a slot of it (`semaphores`, `run --limit N`), or choose another key".to_owned(),
-            };
-            (format!("a semaphore's record, with a limit of {}", record.limit), fix)
-        }
-        Err(_) if value.is_empty() => ("no value".to_owned(), delete()),
-        Err(_) => (format!("the value {}", excerpt(&String::from_utf8_lossy(value))), delete()),
+/// The maximum length of a key in a text.
+const KEY: usize = 500;
+
+fn found_in_place_of_a_lock(key: &str, value: &[u8], flags: u64, locked: bool) -> Obstacle {
+    if let Ok(record) = Record::decode(value, flags) {
+        let prefix = key.strip_suffix("/.lock").map(|prefix| printable(prefix, KEY));
+        let place = prefix.clone().unwrap_or_else(|| format!("the key {}", printable(key, KEY)));
+        let (limit, holders) = (record.limit, record.holders.len());
+        let holders = match holders {
+            0 => "no holder".to_owned(),
+            1 => "1 holder".to_owned(),
+            more => format!("{more} holders"),
+        };
+        let fix = match prefix {
+            // `destroy` refuses where a client holds a slot or waits.
+            Some(prefix) if record.holders.is_empty() => {
+                format!("Use --limit {limit}, or delete it with `slotkeeper destroy {prefix}`")
+            }
+            Some(_) => format!("Use --limit {limit} to acquire a slot of it"),
+            None => "Choose another key".to_owned(),
+        };
+        let why = format!("{place} is a semaphore (limit {limit}, {holders}), not a lock. {fix}");
+        return Obstacle::other_content(locked || !record.holders.is_empty(), why);
+    }
+    let what = if value.is_empty() {
+        "it has no value, and not the flags of a lock".to_owned()
+    } else {
+        format!("it holds {}", excerpt(&String::from_utf8_lossy(value)))
     };
-    format!(
-        "it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}; slotkeeper leaves it unchanged; {fix}"
-    )
+    let why = format!(
+        "the key {} is not a single-key lock: {what}; slotkeeper leaves it unchanged; choose another key, or delete it if it \
+         is not needed",
+        printable(key, KEY)
+    );
+    Obstacle::other_content(locked, why)
 }
 
 #[cfg(test)]
@@ -74,18 +91,27 @@ mod tests {
             modify_index: 2,
         })
         .wrong
+        .map(|wrong| wrong.why)
     }
 
     #[test]
     fn what_is_no_lock_is_described() {
         assert_eq!(wrong("whatever", LOCK_FLAGS), None);
         let said = |value, flags| wrong(value, flags).unwrap();
-        let empty = said(r#"{"Limit":3,"Holders":[]}"#, 0);
-        assert!(empty.contains("a semaphore's record, with a limit of 3"));
-        assert!(empty.contains("it has no holder: `slotkeeper destroy p` deletes it"), "{empty}");
-        assert!(!said(r#"{"Limit":3,"Holders":["a"]}"#, 0).contains("destroy"));
-        assert!(said("10\u{1b}[2J", 7).contains("flags 7 and the value `10"));
-        assert!(!said("10\u{1b}[2J", 7).contains('\u{1b}'));
+        assert_eq!(
+            said(r#"{"Limit":3,"Holders":[]}"#, 0),
+            "p is a semaphore (limit 3, no holder), not a lock. Use --limit 3, or delete it with `slotkeeper destroy p`"
+        );
+        let held = said(r#"{"Limit":3,"Holders":["a"]}"#, 0);
+        assert_eq!(
+            held,
+            "p is a semaphore (limit 3, 1 holder), not a lock. Use --limit 3 to acquire a slot of it"
+        );
+        let other = said("10\u{1b}[2J", 7);
+        assert!(
+            other.contains("p/.lock is not a single-key lock: it holds `10") && !other.contains('\u{1b}'),
+            "{other}"
+        );
         assert!(said("", 0).contains("no value"));
     }
 }

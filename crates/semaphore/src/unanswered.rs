@@ -130,10 +130,14 @@ impl Unanswered {
                         FailureKind::NoLeader
                         | FailureKind::Unavailable
                         | FailureKind::RateLimited
+                        | FailureKind::Mismatch
                         | FailureKind::Cut => self.backoff.next(rng),
                         FailureKind::NotFound
                         | FailureKind::Denied
                         | FailureKind::InvalidKey
+                        | FailureKind::NoToken
+                        | FailureKind::Misconfigured
+                        | FailureKind::NotConsul
                         | FailureKind::Rejected => {
                             self.refused = Some(failure.clone());
                             REFUSED_LOOK_WAIT

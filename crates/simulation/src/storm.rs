@@ -371,7 +371,8 @@ fn a_contender_key_that_another_session_has_locked_is_reported() {
         let (session, key) = (storm.session(), storm.contender_key());
         storm.occupy(Some(8));
         storm.run(Duration::from_secs(2));
-        let Phase::Blocked { why } = storm.phase() else { panic!("{:?}", storm.notices) };
+        let Phase::Blocked { obstacle, .. } = storm.phase() else { panic!("{:?}", storm.notices) };
+        let why = obstacle.why;
         assert!(why.contains(&key) && why.contains(&Uuid::from_u128(8).to_string()), "{why}");
         let blocked =
             |notices: &[Notice]| notices.iter().filter(|it| matches!(it, Notice::Blocked { .. })).count();

@@ -195,10 +195,10 @@ pub(super) fn consul_state(keeper: &Keeper) -> (bool, Option<String>) {
 }
 
 /// The refusal of a request whose wait has timed out.
-pub(super) fn wait_refusal(reached: bool, trouble: &Option<String>, waited: Duration) -> Refusal {
+pub(super) fn wait_refusal(reached: bool, trouble: Option<&str>, waited: Duration) -> Refusal {
     match trouble {
         // Whether a slot is free is not known, whatever Consul has answered before.
-        Some(trouble) => Refusal::Unavailable(trouble.clone()),
+        Some(trouble) => Refusal::Unavailable(trouble.to_owned()),
         // So short a wait says nothing about Consul.
         None if reached || waited < MIN_CONCLUSIVE_WAIT => Refusal::Timeout,
         None => Refusal::Unavailable("timed out waiting for Consul".into()),

@@ -157,7 +157,8 @@ impl Leases {
                     self.leave(key, now);
                 }
             }
-            Notice::TimedOut { reached, failure: trouble, .. } => {
+            Notice::TimedOut { reached, failure, .. } => {
+                let trouble = failure.as_ref().map(|failure| failure.text.as_str());
                 let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
                 self.refuse(key, wait_refusal(*reached, trouble, waited), now);
             }
@@ -237,7 +238,7 @@ impl Leases {
             match due {
                 Due::Late => {
                     let (reached, trouble) = keeper.map_or((false, None), consul_state);
-                    self.answer(key, Err(wait_refusal(reached, &trouble, waited)));
+                    self.answer(key, Err(wait_refusal(reached, trouble.as_deref(), waited)));
                     self.leave(key, now);
                 }
                 Due::Expired => {

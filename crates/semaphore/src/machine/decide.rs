@@ -12,7 +12,7 @@ use crate::plan::{Plan, PlanInput, PlanOutcome, Refresh, Role};
 use crate::settings::{OnLost, Primitive};
 use crate::timing::{MAX_CLEANUP_DELAY, MAX_CONFIRM_INTERVAL, MAX_LIST_INTERVAL, WATCH_WAIT, half};
 use crate::view::View;
-use crate::{Moment, SessionId};
+use crate::{Moment, Obstacle, SessionId};
 
 impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
@@ -141,8 +141,8 @@ impl Machine {
                 // Whether there is room is known only after the refresh.
                 self.time_out(cx);
             }
-            PlanOutcome::Blocked(why) => {
-                self.report_blocked(why, plan.watch, cx);
+            PlanOutcome::Blocked(obstacle) => {
+                self.report_blocked(obstacle, plan.watch, cx);
                 if self.intent() == Intent::Hold {
                     if let Some(refresh) = plan.refresh {
                         self.read(refresh, view.lock_key(), view.latest(), cx);
@@ -310,11 +310,14 @@ impl Machine {
         cx.notify(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 
-    fn report_blocked(&mut self, why: String, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
-        let fault = WaitCause::Fault(why.clone());
-        if let Some(acquiring) = self.state.acquiring_mut().filter(|acquiring| acquiring.cause != fault) {
-            acquiring.cause = fault;
-            cx.notify(Notice::Blocked { name: self.name.clone(), why });
+    fn report_blocked(&mut self, obstacle: Obstacle, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
+        let is_known = |cause: &WaitCause| match cause {
+            WaitCause::Fault { obstacle: known, .. } => *known == obstacle,
+            WaitCause::Unknown | WaitCause::Queue => false,
+        };
+        if let Some(acquiring) = self.state.acquiring_mut().filter(|acquiring| !is_known(&acquiring.cause)) {
+            cx.notify(Notice::Blocked { name: self.name.clone(), why: obstacle.why.clone() });
+            acquiring.cause = WaitCause::Fault { obstacle, since: cx.now };
         }
         if self.settings.try_once() {
             return self.time_out(cx);
@@ -349,8 +352,12 @@ impl Machine {
     }
 
     pub(super) fn time_out(&mut self, cx: &mut Context<'_>) {
-        let failure = self.failures.current().or(cx.session_failure).map(|failure| failure.text.clone());
-        cx.notify(Notice::TimedOut { name: self.name.clone(), reached: cx.reached, failure });
+        let failure = self.failures.current().map(|failing| &failing.failure).or(cx.session_failure).cloned();
+        let obstacle = match self.state.acquiring().map(|acquiring| &acquiring.cause) {
+            Some(WaitCause::Fault { obstacle, .. }) => Some(obstacle.clone()),
+            Some(WaitCause::Unknown | WaitCause::Queue) | None => None,
+        };
+        cx.notify(Notice::TimedOut { name: self.name.clone(), reached: cx.reached, failure, obstacle });
         self.start_leaving(LeaveReason::TimedOut);
     }
 

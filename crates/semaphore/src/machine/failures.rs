@@ -3,12 +3,13 @@
 use super::{Context, Intent, LeaveReason, Machine, Timer};
 use crate::backoff::Backoff;
 use crate::command::{Failure, FailureKind};
+use crate::failing::Failing;
 use crate::notice::Notice;
 use crate::timing::FAILURE_RETRY_WAIT;
 
 #[derive(Clone, Debug)]
 pub(super) struct Failures {
-    failing: Option<Failure>,
+    failing: Option<Failing>,
     /// What fails is a write: that reads work says nothing of it.
     of_writes: bool,
     /// The last listing left out keys that the token may not read. What else is answered does not end that.
@@ -29,7 +30,7 @@ impl Default for Failures {
 
 impl Failures {
     /// What fails, if anything does.
-    pub(super) fn current(&self) -> Option<&Failure> {
+    pub(super) fn current(&self) -> Option<&Failing> {
         self.failing.as_ref()
     }
 
@@ -55,12 +56,6 @@ impl Failures {
         }
         self.pauses.reset();
         self.failing.take().is_some()
-    }
-
-    /// Whether the kind of failure differs from that of the last one.
-    fn is_news(&mut self, failure: &Failure) -> bool {
-        let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
-        before != Some(failure.kind)
     }
 }
 
@@ -104,7 +99,7 @@ impl Machine {
     pub(super) fn request_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
         self.timers.set(Timer::Retry, cx.now + self.failures.pauses.next(cx.rng));
         self.offers.lose_sight(cx.now);
-        let is_news = self.failures.is_news(&failure);
+        let is_news = Failing::note(&mut self.failures.failing, &failure, cx.now);
         // What can never be read cannot be given back: the session's end does that, as far as it goes.
         let leaves = self.intent() == Intent::Leave(LeaveReason::Released);
         let is_done = !cx.occupied && self.withheld().is_none();

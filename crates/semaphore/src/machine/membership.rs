@@ -1,7 +1,7 @@
 //! The states of a machine, from the first request for the slot to its end, each with its own data.
 
 use crate::plan::Write;
-use crate::{Moment, SessionId};
+use crate::{Moment, Obstacle, SessionId};
 
 /// The state of a semaphore or lock, as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,9 @@ pub enum Phase {
     /// The slot cannot be acquired until a person acts.
     Blocked {
         /// What is wrong and what to do.
-        why: String,
+        obstacle: Obstacle,
+        /// Since when it is known.
+        since: Moment,
     },
     /// The slot is being released, or the client leaves the queue.
     Leaving,
@@ -100,7 +102,12 @@ pub(super) enum WaitCause {
     /// Other waiters and holders.
     Queue,
     /// A fault that a person has to fix.
-    Fault(String),
+    Fault {
+        /// What is wrong.
+        obstacle: Obstacle,
+        /// Since when it is known.
+        since: Moment,
+    },
 }
 
 /// What was found for a slot that is not reported as held yet.
@@ -141,7 +148,9 @@ impl State {
             Self::Acquiring(Acquiring { cause, .. }) => match cause {
                 WaitCause::Unknown => Phase::Starting,
                 WaitCause::Queue => Phase::Waiting,
-                WaitCause::Fault(why) => Phase::Blocked { why: why.clone() },
+                WaitCause::Fault { obstacle, since } => {
+                    Phase::Blocked { obstacle: obstacle.clone(), since: *since }
+                }
             },
             Self::Held(Slot { since, token, indexes, .. }) => {
                 Phase::Held { since: *since, token: *token, indexes: indexes.clone() }

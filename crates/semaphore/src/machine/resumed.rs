@@ -88,16 +88,21 @@ impl Machine {
     /// Whether it is not known what the session has here, or our nonce cannot be written, since Consul refuses it.
     pub(crate) fn is_refused_claim(&self) -> bool {
         let refuses = |failure: &Failure| match failure.kind {
-            FailureKind::Denied | FailureKind::InvalidKey | FailureKind::Rejected | FailureKind::NotFound => {
-                true
-            }
+            FailureKind::Denied
+            | FailureKind::InvalidKey
+            | FailureKind::NoToken
+            | FailureKind::Misconfigured
+            | FailureKind::NotConsul
+            | FailureKind::Rejected
+            | FailureKind::NotFound => true,
             FailureKind::NoLeader
             | FailureKind::Unavailable
             | FailureKind::RateLimited
+            | FailureKind::Mismatch
             | FailureKind::Cut => false,
         };
         matches!(self.claim, Claim::Unknown | Claim::Writing { .. })
-            && self.failures.current().is_some_and(refuses)
+            && self.failures.current().is_some_and(|failing| refuses(&failing.failure))
     }
 
     /// The session is this process's alone, or a new one. From here on new slots may be acquired.

@@ -13,7 +13,7 @@ use crate::queue::Waiter;
 use crate::record::{Record, excerpt};
 use crate::settings::Settings;
 use crate::view::{Contender, View};
-use crate::{Moment, SessionId, printable};
+use crate::{Moment, Obstacle, SessionId, printable};
 
 /// How a client enters the queue.
 #[derive(Clone, Copy)]
@@ -380,13 +380,14 @@ fn overtakes(draft: &mut Draft<'_>) {
 
 /// Why a session cannot enqueue: another session has its contender key locked. A new session is no way out, as this one may
 /// hold slots elsewhere.
-fn occupied(view: &View, session: &SessionId) -> Option<String> {
+fn occupied(view: &View, session: &SessionId) -> Option<Obstacle> {
     let occupied = view.in_place_of(session).filter(|_| view.contender(session).is_none())?;
     let (key, by) = (printable(&occupied.key, KEY), excerpt(occupied.by.as_ref()?.as_str()));
-    Some(format!(
+    let why = format!(
         "the contender key {key} of this agent's own session is locked by another session, {by}; delete the key, or destroy \
          that session"
-    ))
+    );
+    Some(Obstacle::other_content(true, why))
 }
 
 /// Plans of an acquire group whose members are not in their queues by the same write: to enqueue anew.

@@ -20,7 +20,7 @@ pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         return Plan { role: Role::Holding, watch: watch(), ..Plan::new(PlanOutcome::Holding) };
     }
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
-        return Plan::blocked(view, format!("the key {} is not a single-key lock: {wrong}", view.lock_key()));
+        return Plan::blocked(view, wrong.clone());
     }
     if let Some(owner) = single.and_then(|single| single.owner.clone()) {
         return Plan { inquire: Some(owner), ..waiting(false) };

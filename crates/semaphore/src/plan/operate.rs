@@ -141,7 +141,7 @@ pub fn destroy(
         LockKeyState::Record { record, .. } => refuse_in_use(view, record, known)?,
         LockKeyState::Single(single) => {
             if let Some(wrong) = &single.wrong {
-                return Err(format!("the key {key} is not a single-key lock: {wrong}"));
+                return Err(wrong.why.clone());
             }
             if let Some(owner) = &single.owner {
                 let owner = named(owner, single.entry.as_ref(), known);

@@ -265,7 +265,7 @@ fn several_slots_stand_several_times_and_are_taken_all_or_none() {
 fn the_map_form_cannot_say_several_slots() {
     let lock = Some((r#"{"Limit":4,"Holders":{}}"#, SEMAPHORE_FLAGS));
     let plan = planned(&view(lock, &[]), &settings(4, 2), hold, false);
-    assert!(matches!(plan.outcome, PlanOutcome::Blocked(why) if why.contains("2 slots")));
+    assert!(matches!(plan.outcome, PlanOutcome::Blocked(Obstacle { why, .. }) if why.contains("2 slots")));
     assert_eq!(plan.write, None);
 }
 
@@ -280,7 +280,7 @@ fn a_differing_limit_is_adopted_set_or_refused() {
     assert_eq!(lock_of(&set), r#"{"Limit":2,"Holders":["a","me"]}"#);
     let refuse = planned(&view, &with(LimitPolicy::Refuse), hold, false);
     assert!(
-        matches!(refuse.outcome, PlanOutcome::Blocked(why) if why.contains("is 1, the configured one 2"))
+        matches!(refuse.outcome, PlanOutcome::Blocked(Obstacle { why, .. }) if why.contains("is 1, the configured one 2"))
     );
 }
 
@@ -302,7 +302,7 @@ fn what_is_no_semaphore_is_left_alone() {
     let view = view(Some(("not json", 0)), &[("me", Some(WaiterState::Waiting))]);
     let plan = planned(&view, &settings(1, 1), hold, false);
     assert!(
-        matches!(&plan.outcome, PlanOutcome::Blocked(why) if why.contains("p/.lock") && why.contains("not json"))
+        matches!(&plan.outcome, PlanOutcome::Blocked(Obstacle { why, .. }) if why.contains("p/.lock") && why.contains("not json"))
     );
     assert_eq!(written(&plan), (None, vec!["-p/me".into()]), "it came before it knew");
     assert_eq!(written(&planned(&view, &settings(1, 1), leave, false)), (None, vec!["-p/me".into()]));

@@ -48,7 +48,7 @@ fn sent(keeper: &mut Keeper) -> Vec<(Vec<String>, usize)> {
 
 fn blocked(keeper: &Keeper, name: &str) -> Option<String> {
     match keeper.machine(name).map(Machine::phase) {
-        Some(Phase::Blocked { why }) => Some(why.clone()),
+        Some(Phase::Blocked { obstacle, .. }) => Some(obstacle.why),
         Some(_) | None => None,
     }
 }

@@ -46,7 +46,7 @@ fn one_for_whom_the_others_leave_no_room_says_so_and_keeps_its_place() {
     let input = plan_input(&session, &settings, &who, &dead_since);
     let full = view_with(9_999, &own);
     let plan = hold(&full, input, NOW);
-    let PlanOutcome::Blocked(why) = &plan.outcome else { panic!("{:?}", plan.outcome) };
+    let PlanOutcome::Blocked(Obstacle { why, .. }) = &plan.outcome else { panic!("{:?}", plan.outcome) };
     assert!(why.contains("lists so many holders (9999)") && why.contains("/.lock"), "{why}");
     assert!(plan.watch.iter().any(|watch| watch.key == full.lock_key()));
     let deletes = |op: &Op| matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
@@ -73,7 +73,7 @@ fn more_slots_than_a_transaction_can_give_are_refused_and_one_fewer_is_acquired(
         assert!(sent(&plan) <= size::MAX_TRANSACTION && sent(&plan) > size::MAX_TRANSACTION - 1024);
         let settings = of(most + 1);
         let plan = hold(&empty, plan_input(&session, &settings, &who, &dead_since), NOW);
-        let PlanOutcome::Blocked(why) = &plan.outcome else { panic!("{:?}", plan.outcome) };
+        let PlanOutcome::Blocked(Obstacle { why, .. }) = &plan.outcome else { panic!("{:?}", plan.outcome) };
         assert!(why.contains(&format!("set slots to {most} or fewer")), "{why}");
         // It would stand in the others' way.
         assert_eq!(plan.write.is_some(), in_line);
