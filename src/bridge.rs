@@ -342,7 +342,7 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
         let said = said();
         let text = if said.contains("ACL not found") {
             format!(
-                "cannot write {what}: Consul does not know this token ({said}); check it, or create a new one"
+                "cannot write {what}: Consul does not know this token: {said}; it is mistyped, or has been deleted"
             )
         } else {
             format!(

@@ -73,14 +73,15 @@ impl Error {
         }
     }
 
-    /// Whether Consul rejects the key's name.
-    pub fn is_invalid_key(&self) -> bool {
-        matches!(self, Self::Failed(failure) if failure.kind == FailureKind::InvalidKey)
+    /// Whether Consul rejects the key's name, or knows no such datacenter, or the token cannot be read.
+    pub fn is_misconfigured(&self) -> bool {
+        use FailureKind::{InvalidKey, Misconfigured, NoToken};
+        matches!(self, Self::Failed(Failure { kind: InvalidKey | Misconfigured | NoToken, .. }))
     }
 
-    /// Whether Consul is unreachable, or has no leader.
+    /// Whether Consul is unreachable, or has no leader, or another server answers.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Failed(failure) if failure.kind.is_transient())
+        matches!(self, Self::Failed(failure) if failure.kind.is_transient() || failure.kind == FailureKind::NotConsul)
     }
 }
 

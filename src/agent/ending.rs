@@ -243,11 +243,13 @@ impl Agent {
     pub(super) async fn finish(mut self) -> Ended {
         let unanswered = self.unanswered();
         let released = self.everything_has_ended() && !self.ending.has_abandoned();
-        let clean = released && unanswered.refused.is_none();
         let keepers =
             || std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper));
         // An agent with nothing to hold has sent no request.
         let in_vain = self.own.keeper.machines().next().is_some() && !self.own.keeper.has_reached_consul();
+        // Another server has created nothing, and what it says of sessions means nothing.
+        let refused = unanswered.refused.filter(|_| !in_vain || self.resumes);
+        let clean = released && refused.is_none();
         let exit = match self.ending.exit() {
             Some(Exit::Done) | None if !clean => Exit::Failed,
             exit => exit.unwrap_or(Exit::Done),
@@ -267,7 +269,7 @@ impl Agent {
                 "{CONTESTED_SESSION_LEFT}: {CONTESTED}. The next agent with this session.state_file resumes them; otherwise \
                  the session ends by its TTL, and the slots are free"
             ));
-        } else if let Some(why) = unanswered.refused.filter(|_| released) {
+        } else if let Some(why) = refused.filter(|_| released) {
             self.leaves(format!(
                 "{UNANSWERED_SESSION_LEFT} ({}): all known slots and sessions were released, but a session creation was not \
                  answered, and Consul does not say whether the session exists: {why}. It ends by its TTL; to destroy it \

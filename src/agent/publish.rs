@@ -50,11 +50,13 @@ pub fn before_start(now: Moment) -> Snapshot {
 }
 
 impl Agent {
-    /// The required slots that the agent waits for, in words, as of the last snapshot.
-    pub(super) fn awaited(&self) -> Option<String> {
+    /// The required slots that the agent waits for, as of the last snapshot.
+    pub(super) fn awaited(&self) -> View {
         let shown = Arc::clone(&self.parts.status.borrow());
-        let runs = shown.stage == Stage::Running;
-        View::of(&shown.report(clock::now(), clock::wall())).awaited().filter(|_| runs)
+        match shown.stage {
+            Stage::Running => View::of(&shown.report(clock::now(), clock::wall())),
+            Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
+        }
     }
 
     /// Whether the next snapshot may wait. It never waits longer than a client's answer.

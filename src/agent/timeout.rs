@@ -7,7 +7,7 @@ use crate::clock;
 use crate::config::{LogLevel, Wait};
 use crate::duration::show;
 use crate::exit::Exit;
-use crate::progress::time;
+use crate::progress::{View as Awaited, time};
 use crate::stderr::Stderr;
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::{Failure, Machine, Name, Obstacle, SessionId, View, printable};
@@ -30,16 +30,17 @@ impl Agent {
             obstacle.map(|obstacle| obstacle.kind),
             reached,
         );
-        let in_vain = self.explain_timeout(name, reached, exit, failure, obstacle);
-        let trouble = failure.filter(|failure| !in_vain.contains(&failure.text));
-        let why = trouble.map_or_else(
-            || in_vain.clone(),
-            |failure| format!("{in_vain}; the last failure was: {}", failure.text),
-        );
+        let awaited = self.awaited();
+        let in_vain =
+            |awaited: &Awaited| self.explain_timeout(name, reached, exit, failure, obstacle, awaited);
+        let mut why = in_vain(&awaited);
+        if let Some(failure) = failure.filter(|failure| !why.contains(&failure.text)) {
+            why = format!("{why}; the last failure was: {}", failure.text);
+        }
         if self.speaks_plainly() && !self.ending.is_decided() {
-            // A failure that may pass was logged when it began.
+            // What may pass was logged when it began.
             let is_logged = self.parts.config.log.level != LogLevel::Error;
-            Stderr::say(if is_logged { &in_vain } else { &why });
+            Stderr::say(&if is_logged { in_vain(&awaited.beside_the_log()) } else { why.clone() });
         }
         self.fail(exit, &why);
     }
@@ -51,6 +52,7 @@ impl Agent {
         exit: Exit,
         failure: Option<&Failure>,
         obstacle: Option<&Obstacle>,
+        awaited: &Awaited,
     ) -> String {
         let label = self.labels.of(name);
         let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
@@ -65,7 +67,7 @@ impl Agent {
         if let Some(failure) = permanent {
             return failure.text.clone();
         }
-        match self.awaited() {
+        match awaited.awaited() {
             _ if !reached => {
                 format!("timed out after {} waiting for Consul, without a slot of {label}", show(wait))
             }

@@ -181,7 +181,8 @@ impl Agent {
             if !self.ending.is_decided() {
                 // The command does not start any more.
                 self.parts.command = None;
-                let awaited = self.awaited().map(|awaited| format!(" while it waited for {awaited}"));
+                let awaited =
+                    self.awaited().awaited().map(|awaited| format!(" while it waited for {awaited}"));
                 let why = format!("ended by {}{}", signals::name(signal), awaited.unwrap_or_default());
                 self.fail(passed_on(signal), &why);
             } else if !echo {

@@ -19,7 +19,8 @@ use table::Look;
 /// Everything is read from Consul with consistent reads. A holder without a locked key is dead: the next client reclaims its slots
 /// after its `prune_delay`, and `slotkeeper prune` at once. SINCE is the participant's own time stamp; Consul records no time, neither
 /// of a foreign client's acquisition nor of a session's last renewal. HEALTH is `live`, `dead`, or `unknown` if the token
-/// may not read its key or session. On a terminal, sessions are abbreviated where that is unambiguous.
+/// may not read its key or session. On a terminal, sessions are abbreviated where that is unambiguous. Exits with 1 if there is
+/// neither a semaphore nor a lock.
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
@@ -46,9 +47,9 @@ impl Inspect {
                 let never = live::follow(self.json, next, |seen| self.text(seen, &hint)).await?;
                 match never {}
             }
-            let text = self.text(&next().await?, &hint)?;
-            io::stdout().write_all(text.as_bytes())?;
-            Ok(Exit::Done)
+            let seen = next().await?;
+            io::stdout().write_all(self.text(&seen, &hint)?.as_bytes())?;
+            Ok(if seen.found == Found::Nothing { Exit::Failed } else { Exit::Done })
         })
     }
 

@@ -42,6 +42,13 @@ pub(super) struct Answer {
     pub(super) text: String,
 }
 
+impl Answer {
+    /// Whether a health endpoint of an agent has answered: it lists its checks.
+    pub(super) fn is_of_agent(&self) -> bool {
+        self.text.lines().any(|line| line.starts_with("[+]") || line.starts_with("[-]"))
+    }
+}
+
 /// Why there is no response.
 #[derive(Debug, Error)]
 pub(super) enum NoAnswer {

@@ -14,6 +14,7 @@ use crate::exit::{Ended, Exit};
 use crate::files::FileError;
 use crate::operator;
 use crate::termination;
+use slotkeeper_consul::SetupError;
 
 mod agent;
 mod check;
@@ -171,10 +172,10 @@ fn failed(error: &anyhow::Error) -> Exit {
 
 fn exit_of(error: &anyhow::Error) -> Exit {
     let of_operator = error.downcast_ref::<operator::Error>();
-    let invalid_key = of_operator.is_some_and(operator::Error::is_invalid_key);
+    let misconfigured = of_operator.is_some_and(operator::Error::is_misconfigured);
     if let Some(faults) = error.downcast_ref() {
         exit_of_faults(faults)
-    } else if FileError::is_misplaced(error) || invalid_key {
+    } else if error.is::<SetupError>() || FileError::is_misplaced(error) || misconfigured {
         Exit::Config
     } else if of_operator.is_some_and(operator::Error::is_unavailable) {
         Exit::Unavailable

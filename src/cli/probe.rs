@@ -43,6 +43,13 @@ impl Probe {
         let asked = async { get(&self.agent.address()?, path, self.timeout).await };
         match block_on(asked)? {
             Ok(answer) if answer.ok => Ok(Exit::Done),
+            Ok(answer) if !answer.is_of_agent() => {
+                let address = self.agent.address()?;
+                print_message(format!(
+                    "the server at http://{address}{path} is not a slotkeeper agent; is this the agent's http.listen?"
+                ))?;
+                Ok(Exit::Failed)
+            }
             Ok(answer) => {
                 writeln!(io::stderr(), "{}", escape_control_chars(answer.text.trim_end()))?;
                 Ok(Exit::Failed)

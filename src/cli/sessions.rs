@@ -121,7 +121,8 @@ impl Sessions {
         for hidden in &shown.hidden {
             print_message(hidden)?;
         }
-        Ok(Exit::Done)
+        let is_missing = rows.is_empty() && self.prefix.is_some() && shown.hidden.is_empty();
+        Ok(if is_missing { Exit::Failed } else { Exit::Done })
     }
 
     fn participants(&self, snapshot: &PrefixSnapshot) -> Shown<Participant> {

@@ -31,7 +31,7 @@ use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
 use crate::workload::open_files;
 use crate::{clock, telemetry};
-use slotkeeper_consul::{self, Address};
+use slotkeeper_consul::{self, Address, SetupError};
 use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{listen, serve};
 
@@ -96,7 +96,8 @@ async fn read_and_start(
     let ended = Box::pin(start(config, (read_config, source), purpose, signals, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
-        let is_config = FileError::is_misplaced(&failure) || failure.is::<Unfit>();
+        let is_config =
+            FileError::is_misplaced(&failure) || failure.is::<Unfit>() || failure.is::<SetupError>();
         let exit = if is_config { Exit::Config } else { Exit::Failed };
         Ended::because(exit, format!("{failure:#}"))
     }))
@@ -194,7 +195,7 @@ fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress>
         // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&shown.borrow());
         match snapshot.stage {
-            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall())).without_failures(),
+            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall())).beside_the_log(),
             Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
         }
     };

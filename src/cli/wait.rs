@@ -28,9 +28,9 @@ const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Block until the local agent holds every required slot.
 ///
-/// Exits with 0 once it does, with 75 if it does not within --timeout, and with 128 and the number of a signal that arrives. The
-/// command also waits for an agent that has not started. Meanwhile standard error shows what is missing, on a terminal in one line
-/// that is updated.
+/// Exits with 0 once it does, with 75 if it does not within --timeout, with 69 if no agent answers in that time, and with 128 and the
+/// number of a signal that arrives. The command also waits for an agent that has not started. Meanwhile standard error shows what is
+/// missing, on a terminal in one line that is updated.
 #[derive(Debug, Args)]
 pub(super) struct Wait {
     /// Wait at most this time, such as 30s or 10m; by default without a limit.
@@ -76,10 +76,9 @@ impl Wait {
             ended
         };
         match ended {
-            Ok(Exit::Timeout) => Ok(end_with(
-                Exit::Timeout,
-                format!("timed out waiting for the agent to be ready: {}", waiting.last),
-            )?),
+            Ok(exit @ (Exit::Timeout | Exit::Unavailable)) => {
+                Ok(end_with(exit, format!("timed out waiting for the agent to be ready: {}", waiting.last))?)
+            }
             Ok(exit) => Ok(exit.into()),
             Err(signal) => Ok(ended_by(signal, &waiting.last)),
         }
@@ -101,6 +100,8 @@ struct Waiting {
     until: Option<Instant>,
     /// The last response in words.
     last: String,
+    /// Whether an agent has answered.
+    answered: bool,
     /// The progress shown.
     shown: watch::Sender<View>,
     /// Time of the last request for the progress.
@@ -110,7 +111,7 @@ struct Waiting {
 impl Waiting {
     fn at(address: String, until: Option<Instant>) -> Self {
         let (shown, _) = watch::channel(View::Nothing);
-        Self { address, until, last: "no response yet".into(), shown, told_at: None }
+        Self { address, until, last: "no response yet".into(), answered: false, shown, told_at: None }
     }
 
     fn left(&self) -> Duration {
@@ -123,6 +124,7 @@ impl Waiting {
             match get(&self.address, "/readyz", self.left().clamp(MIN_ANSWER_TIMEOUT, ANSWER_TIMEOUT)).await {
                 Ok(answer) if answer.ok => return Exit::Done,
                 Ok(answer) => {
+                    self.answered |= answer.is_of_agent();
                     self.last = missing(&answer.text);
                     if !self.left().is_zero() {
                         self.tell().await;
@@ -135,7 +137,7 @@ impl Waiting {
                 }
             }
             if self.left().is_zero() {
-                return Exit::Timeout;
+                return if self.answered { Exit::Timeout } else { Exit::Unavailable };
             }
             // Jitter, so that a fleet that starts together does not send its requests together.
             sleep(EVERY.mul_f64(1.0 + fastrand::f64()).min(self.left())).await;

@@ -35,8 +35,8 @@ pub struct Awaited {
     pub name: String,
     /// The time waited.
     pub waited: Duration,
-    /// Whether nothing was read yet.
-    pub unread: bool,
+    /// In place of a reason that the log has already.
+    pub logged: Option<&'static str>,
     /// Whether all participants were read: before, the queue may be longer, and the holders' identities are unknown.
     pub seen: bool,
     /// The own position in the queue, from 1, and its length.
@@ -72,11 +72,11 @@ impl View {
         Self::Missing { of, missing }
     }
 
-    /// Without the failures that the log has already.
-    pub fn without_failures(mut self) -> Self {
+    /// In short, for readers of the log, which has each failure and obstacle once.
+    pub fn beside_the_log(mut self) -> Self {
         if let Self::Missing { missing, .. } = &mut self {
-            for one in missing.iter_mut().filter(|one| one.unread && one.reason.is_some()) {
-                one.reason = Some("no answer from Consul yet".to_owned());
+            for one in missing.iter_mut().filter(|one| one.reason.is_some()) {
+                one.reason = one.logged.map(str::to_owned).or(one.reason.take());
             }
         }
         self
@@ -156,7 +156,8 @@ impl Awaited {
         Self {
             seen: true,
             holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
-            delayed: one.delayed_seconds.map(|left| duration(Some(left))),
+            // Rounded up: with a second left the lock is not free yet.
+            delayed: one.delayed_seconds.map(|left| duration(Some(left.ceil()))),
             ..Self::entry(&one.entry)
         }
     }
@@ -166,7 +167,11 @@ impl Awaited {
             name: one.name.clone(),
             waited: duration(one.age_seconds),
             reason: one.reason.clone(),
-            unread: one.state == State::Starting,
+            logged: match one.state {
+                State::Starting => Some("no answer from Consul yet"),
+                State::Blocked => Some("blocked"),
+                _ => None,
+            },
             ..Self::default()
         }
     }

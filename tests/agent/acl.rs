@@ -17,6 +17,7 @@ use crate::support::consul::Setup;
 use crate::wait_for;
 
 mod filtered;
+mod run;
 
 const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
 const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";

@@ -375,17 +375,23 @@ fn an_unheld_key_of_another_kind_is_reported_with_the_command_that_deletes_it() 
     theirs.kill();
     operator.destroy(&session);
     let cure = "has no holder: `slotkeeper destroy service/s` deletes it";
-    wait_for("the cure to be named", || ours.log().contains(cure));
-    destroy(&consul);
     let mut ours = ours;
+    assert_eq!(ours.code(), Some(78), "{}", ours.log());
+    assert!(ours.log().contains(cure), "{}", ours.log());
+    destroy(&consul);
+    let run = |flags: &[&str]| Job::start(&consul.address(), &[&["service/s"], flags].concat(), &["true"]);
+    let mut ours = run(&["-n", "1"]);
     assert_eq!(ours.code(), Some(0), "{}", ours.log());
 
     // The other way round: what a semaphore leaves keeps a lock out.
     assert_eq!(operator.holders("service/s"), [""; 0]);
-    let mut ours = Job::start(&consul.address(), &["service/s", "--lock"], &["true"]);
-    let cure = "it has no holder: `slotkeeper destroy service/s` deletes it";
-    wait_for("the cure to be named", || ours.log().contains(cure));
+    let mut ours = run(&["--lock"]);
+    let cure = "service/s is a semaphore (limit 1, no holder), not a lock. Use --limit 1, or delete it with `slotkeeper destroy \
+                service/s`";
+    assert_eq!(ours.code(), Some(78), "{}", ours.log());
+    assert!(ours.log().contains(cure), "{}", ours.log());
     destroy(&consul);
+    let mut ours = run(&["--lock"]);
     assert_eq!(ours.code(), Some(0), "{}", ours.log());
 }
 

@@ -157,7 +157,7 @@ fn without_an_agent_the_error_names_the_address() {
         assert_eq!(code, Some(1));
         assert!(said.starts_with("slotkeeper: no agent answers at http://127.0.0.1:1/v1/status"), "{said}");
     }
-    assert_eq!(run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]).0, Some(75));
+    assert_eq!(run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]).0, Some(69));
     assert_eq!(run(&["probe", "nonsense"]).0, Some(64));
     for command in ["status", "wait", "probe"] {
         let (code, _, said) = run(&[command, "--address", "nonsense"]);

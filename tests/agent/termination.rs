@@ -59,7 +59,7 @@ fn a_wait_that_timed_out_names_the_slot_and_its_holders() {
     assert_says(&message(&job), &["timed out after 2s waiting for one: 1st of 1 in the queue, held by "]);
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--try"], &["true"]);
     assert_eq!(job.code(), Some(75), "{}", job.log());
-    assert_says(&message(&job), &["no slot of one is free, and the wait is 0"]);
+    assert_says(&message(&job), &["p/one: no free slot (1 of 1 taken by "]);
     let mut job = told("127.0.0.1:1", &["p/one", "-n", "1", "--timeout", "300ms"], &["true"]);
     assert_eq!(job.code(), Some(69), "{}", job.log());
     assert_says(

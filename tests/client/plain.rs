@@ -57,9 +57,9 @@ async fn a_session_that_consul_refuses() {
     let client = client(consul.addr());
     let refused = async |spec: SessionSpec| client.session_create(&spec).await.unwrap_err();
     let error = refused(SessionSpec { service_checks: vec!["none".into()], ..spec() }).await;
-    assert_eq!(error.kind, Kind::Unfit, "{error}");
+    assert_eq!(error.kind, Kind::Unregistered, "{error}");
     let error = refused(SessionSpec { node: Some("none".into()), ..spec() }).await;
-    assert_eq!(error.kind, Kind::Unfit, "{error}");
+    assert_eq!(error.kind, Kind::Unregistered, "{error}");
     let error = refused(SessionSpec { ttl: Duration::from_secs(1), ..spec() }).await;
     assert_eq!(error.kind, Kind::BadRequest, "{error}");
 }

@@ -158,9 +158,16 @@ fn mismatch(error: &reqwest::Error) -> Option<Mismatch> {
         if cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
             return Some(Mismatch::NotHttp);
         }
-        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref)?;
-        of_tls(inner.downcast_ref::<rustls::Error>()?)
+        of_tls(tls_error(cause)?)
     })
+}
+
+/// The error of TLS that this is, or that one or more errors of input and output contain.
+fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref::<rustls::Error>() {
+        return Some(found);
+    }
+    tls_error(error.downcast_ref::<io::Error>()?.get_ref()?)
 }
 
 fn of_tls(error: &rustls::Error) -> Option<Mismatch> {

@@ -326,7 +326,12 @@ impl Client {
         };
         if error.kind == Kind::Denied {
             let is_login = request.operation == Operation::Login;
-            let advice = if is_login { login::advice(&error.detail).into() } else { token.advice() };
+            let fault = if error.is_unknown_token() {
+                "is mistyped, or has been deleted"
+            } else {
+                "lacks this right"
+            };
+            let advice = if is_login { login::advice(&error.detail).into() } else { token.advice(fault) };
             error.detail = format!("{}; {advice}", error.detail);
             if !is_login && self.is_anonymous() {
                 error.kind = Kind::Anonymous;

@@ -275,7 +275,7 @@ impl fmt::Display for Error {
         match kind {
             Kind::NotFound => write!(f, "there is no such session: {detail}"),
             Kind::Denied | Kind::Anonymous if self.is_unknown_token() => {
-                write!(f, "Consul does not know this token ({detail}); check it, or create a new one")
+                write!(f, "Consul does not know this token: {detail}")
             }
             Kind::Denied | Kind::Anonymous => write!(f, "permission denied: {detail}"),
             Kind::NoLeader => {
@@ -303,7 +303,11 @@ impl fmt::Display for Error {
             }
             Kind::Cut(age) => write!(f, "cut off after {:?} without an answer: {detail}", rounded(*age)),
             Kind::Unexpected(status) => {
-                write!(f, "unexpected answer {status}: {detail}; is this the address of Consul's HTTP API?")
+                write!(
+                    f,
+                    "unexpected answer {status}: {}; is this the address of Consul's HTTP API?",
+                    of_page(detail)
+                )
             }
             Kind::BadAnswer => {
                 write!(f, "the answer cannot be decoded: {detail}; is this the address of Consul's HTTP API?")
@@ -317,6 +321,11 @@ fn rounded(time: Duration) -> Duration {
     let to = if time < Duration::from_secs(1) { 1 } else { 100 };
     let steps = time.as_millis().saturating_add(to / 2) / to;
     Duration::from_millis(u64::try_from(steps.saturating_mul(to)).unwrap_or(u64::MAX))
+}
+
+/// Consul answers in words. Another server's page says nothing about the error.
+fn of_page(detail: &str) -> &str {
+    if detail.starts_with('<') { "a page of HTML" } else { detail }
 }
 
 fn doubt(tried: &Tried) -> &'static str {

@@ -202,20 +202,13 @@ impl Token {
         }
     }
 
-    /// The source of a refused token and what to do, for an error.
-    pub(super) fn advice(&self) -> String {
+    /// The source of a refused token and its `fault`, for an error.
+    pub(super) fn advice(&self, fault: &str) -> String {
         match self {
             Self::Anonymous => "no token was sent".into(),
-            Self::Fixed(_) => {
-                "the token that was given lacks this right, is mistyped, or has been deleted".into()
-            }
+            Self::Fixed(_) => format!("the token that was given {fault}"),
             Self::File(file) => match file.failure() {
-                None => {
-                    format!(
-                        "the token in {} lacks this right, is mistyped, or has been deleted",
-                        file.path().display()
-                    )
-                }
+                None => format!("the token in {} {fault}", file.path().display()),
                 Some(error) => format!("the token that was sent is an earlier one, since {error}"),
             },
             Self::Login(logins) => logins.advice(),

@@ -205,7 +205,12 @@ impl Machine {
 
     /// Until when a free lock is in lock-delay, as far as is known.
     pub fn delayed_until(&self) -> Option<Moment> {
-        self.lock_delay.delayed_until()
+        self.lock_delay.ends()
+    }
+
+    /// Whether a free lock is in a lock-delay whose end is not known, since it began before this client watched the lock.
+    pub fn is_delayed(&self) -> bool {
+        self.lock_delay.ends_unknown()
     }
 
     /// What fails at present, if anything does: what was tried, on what, what came back.

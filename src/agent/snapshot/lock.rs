@@ -7,13 +7,17 @@ use crate::control::request::Kind;
 use crate::status::{Health, Leader, Lock, State};
 use slotkeeper_semaphore::{Keeper, Machine, SessionId, SingleKeyLock};
 
+/// Consul refuses a free lock without saying for how long. Its maximum for a lock-delay is 60 s.
+const IN_LOCK_DELAY: &str = "free, but in the lock-delay of its last holder, at most 60s";
+
 /// A lock that the agent acquires itself.
 pub(super) fn held(configured: Lock, machine: &Machine, keeper: &Keeper) -> Lock {
     let waiter = WaiterState::of(machine);
     let single = machine.single().filter(|_| !waiter.rests());
     let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));
     let free = waiter.state == State::Waiting && leader.is_none();
-    let reason = waiter.why.clone().or_else(|| failure(machine, keeper));
+    let delayed = || Some(IN_LOCK_DELAY.to_owned()).filter(|_| free && machine.is_delayed());
+    let reason = waiter.why.clone().or_else(|| failure(machine, keeper)).or_else(delayed);
     let mut entry = waiter.entry(configured.entry, machine, reason);
     entry.moments.delayed_until = machine.delayed_until().filter(|_| free);
     Lock { entry, lock_index: single.map(|single| single.times_locked), leader, ..configured }

@@ -108,7 +108,7 @@ fn a_key_that_is_no_lock_is_unchanged_and_described() {
     let mut agent = Agent::start(&home);
     wait_for("it to be kept out", || lock(&agent)["state"] == "blocked");
     let why = lock(&agent)["reason"].as_str().unwrap().to_owned();
-    assert!(why.contains("flags 0 and the value `10`") && why.contains(KEY), "{why}");
+    assert!(why.contains("it holds `10`") && why.contains(KEY), "{why}");
     let pair = operator.key(KEY).unwrap();
     assert_eq!((pair.value.as_slice(), pair.session, pair.flags), (&b"10"[..], None, 0));
     operator.delete(KEY);
@@ -121,7 +121,7 @@ fn a_key_that_is_no_lock_is_unchanged_and_described() {
     let mut agent = Agent::start(&home);
     wait_for("it to be kept out", || lock(&agent)["state"] == "blocked");
     let why = lock(&agent)["reason"].as_str().unwrap().to_owned();
-    assert!(why.contains("a semaphore's record, with a limit of 2"), "{why}");
+    assert!(why.contains("is a semaphore (limit 2, no holder), not a lock"), "{why}");
     assert_eq!(agent.terminate(), Some(0));
     assert_eq!(operator.key(KEY).unwrap().value, record.as_bytes());
 }

@@ -8,6 +8,7 @@ pub(crate) mod job;
 mod killed;
 mod metrics_file;
 mod namespace;
+pub(crate) mod permanent;
 mod progress;
 mod stop_after;
 mod terminal;

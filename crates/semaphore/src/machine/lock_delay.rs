@@ -17,15 +17,17 @@ pub(super) struct LockDelayTracker {
     delay: Option<(SessionId, Option<Duration>)>,
     /// When a watch saw the lock come free.
     freed_at: Option<Moment>,
-    /// The end of the lock-delay.
+    /// The end of the lock-delay, or when to try again if it is not known.
     until: Option<Moment>,
+    /// Whether `until` is the end of the lock-delay.
+    is_known: bool,
     blind: Backoff,
 }
 
 impl Default for LockDelayTracker {
     fn default() -> Self {
         let blind = Backoff::new(LOCK_DELAY_RETRY_WAIT.0, LOCK_DELAY_RETRY_WAIT.1);
-        Self { owner: None, delay: None, freed_at: None, until: None, blind }
+        Self { owner: None, delay: None, freed_at: None, until: None, is_known: false, blind }
     }
 }
 
@@ -69,13 +71,24 @@ impl LockDelayTracker {
         let delay = self.delay.as_ref().and_then(|(_, delay)| *delay);
         let ends =
             self.freed_at.zip(delay).map(|(freed_at, delay)| freed_at + delay).filter(|ends| *ends > now);
+        self.is_known = ends.is_some();
         self.until = Some(ends.unwrap_or_else(|| now + self.blind.next(rng)));
         ends.map(|ends| ends.since(now))
     }
 
-    /// The end of the lock-delay, as far as is known.
+    /// When to try again: the end of the lock-delay, as far as is known.
     pub(super) fn delayed_until(&self) -> Option<Moment> {
         self.until
+    }
+
+    /// The end of the lock-delay, if it is known.
+    pub(super) fn ends(&self) -> Option<Moment> {
+        self.until.filter(|_| self.is_known)
+    }
+
+    /// Whether the last owner's lock-delay was met whose end is not known.
+    pub(super) fn ends_unknown(&self) -> bool {
+        self.until.is_some() && !self.is_known
     }
 }
 
@@ -106,9 +119,11 @@ mod tests {
         let (mut seen, _) = watched();
         assert!(seen.see(None, true, at(1000)));
         assert_eq!(refused(&mut seen, at(1002)), Some(DELAY - Duration::from_millis(2)));
+        assert_eq!(seen.ends(), Some(at(16_000)));
         assert_eq!(seen.delayed_until(), Some(at(16_000)));
         // Consul's clock runs slower: it is asked again shortly after.
         assert_eq!(refused(&mut seen, at(16_000)), None);
+        assert!(seen.ends().is_none() && seen.ends_unknown());
         let again = seen.delayed_until().unwrap();
         assert!(again > at(16_000) && again <= at(16_200), "{again:?}");
     }
