@@ -89,7 +89,7 @@ pub(super) fn log(notice: &Notice) {
         Notice::Released { name, session, held } => {
             info!(semaphore = %name, %session, held_seconds = held.as_secs(), "{SLOT_RELEASED}");
         }
-        Notice::Blocked { name, why } => error!(semaphore = %name, reason = %why, "{BLOCKED}"),
+        Notice::Blocked { name, obstacle } => error!(semaphore = %name, reason = %obstacle.why, "{BLOCKED}"),
         Notice::TimedOut { name, reached, failure: trouble, .. } => {
             let event = if *reached { WAIT_TIMED_OUT } else { WAIT_UNANSWERED };
             let last_failure = trouble.as_ref().map(|failure| display(&failure.text));

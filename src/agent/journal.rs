@@ -90,7 +90,7 @@ impl Journal {
             }
             Notice::Evicted { by, .. } => (Event::Evicted, Some(format!("by {by}"))),
             Notice::Released { held, .. } => (Event::Released, Some(format!("held for {}", roughly(*held)))),
-            Notice::Blocked { why, .. } => (Event::Blocked, Some(why.clone())),
+            Notice::Blocked { obstacle, .. } => (Event::Blocked, Some(obstacle.why.clone())),
             Notice::TimedOut { failure, .. } => {
                 (Event::TimedOut, failure.as_ref().map(|failure| failure.text.clone()))
             }

@@ -110,8 +110,10 @@ impl Agent {
     pub(super) fn withholds_notice(&self, notice: &Notice) -> bool {
         match notice {
             Notice::Failing { failure, .. } => self.withholds_failure(failure.kind),
-            Notice::Blocked { name, .. } => {
-                self.is_terse() && self.own.keeper.machine(name).and_then(obstacle_of).is_some()
+            Notice::Blocked { name, obstacle } => {
+                let tries_once =
+                    || self.own.keeper.machine(name).is_some_and(|one| one.settings().try_once());
+                self.is_terse() && (fatal::exit_of_obstacle(obstacle.kind).is_some() || tries_once())
             }
             Notice::TimedOut { name, .. } => self.speaks_plainly() && self.is_required(name),
             _ => false,

@@ -13,7 +13,7 @@ use super::{Exit, json, live, print_message, run_requests};
 use crate::clock;
 use crate::config;
 use crate::escape::printable;
-use crate::operator::{self, Hidden, Part, Participant, PrefixSnapshot};
+use crate::operator::{self, Found, Hidden, Part, Participant, PrefixSnapshot};
 use crate::schema_version::SchemaVersion;
 use slotkeeper_consul::{Behavior, Client, Read};
 
@@ -25,7 +25,8 @@ use slotkeeper_consul::{Behavior, Client, Read};
 ///
 /// A session ends when it is destroyed, when one of its CHECKS turns critical, when its node leaves, or when it is not renewed for
 /// its TTL (in practice twice as long). A session without a TTL (`-`) does not expire: without checks it lasts until it is
-/// destroyed. For LOCK-DELAY after the end of a session, the single keys that it had locked cannot be locked again.
+/// destroyed. For LOCK-DELAY after the end of a session, the single keys that it had locked cannot be locked again. Exits with 1 if
+/// the prefix has neither a semaphore nor a lock.
 #[derive(Debug, Args)]
 pub(super) struct Sessions {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
@@ -67,7 +68,8 @@ impl Sessions {
                         let filtered = sessions.filtered.then(|| {
                             format!("Consul hides sessions from the token; it needs {}", operator::SESSIONS)
                         });
-                        Ok(Shown { rows: sessions.value, hidden: filtered.into_iter().collect() })
+                        let hidden = filtered.into_iter().collect();
+                        Ok(Shown { rows: sessions.value, hidden, is_there: true })
                     })
                     .await
                 }
@@ -121,8 +123,7 @@ impl Sessions {
         for hidden in &shown.hidden {
             print_message(hidden)?;
         }
-        let is_missing = rows.is_empty() && self.prefix.is_some() && shown.hidden.is_empty();
-        Ok(if is_missing { Exit::Failed } else { Exit::Done })
+        Ok(if shown.is_there { Exit::Done } else { Exit::Failed })
     }
 
     fn participants(&self, snapshot: &PrefixSnapshot) -> Shown<Participant> {
@@ -136,7 +137,9 @@ impl Sessions {
                  them; it needs {rule}"
             )
         });
-        Shown { rows, hidden: keys.into_iter().chain(sessions).collect() }
+        // Whether there is anything is not known if keys are hidden.
+        let is_there = !rows.is_empty() || snapshot.inspect().found != Found::Nothing;
+        Shown { rows, hidden: keys.into_iter().chain(sessions).collect(), is_there }
     }
 
     fn nothing_found(&self, client: &Client) -> String {
@@ -171,6 +174,8 @@ struct Shown<T> {
     rows: Vec<T>,
     /// What is hidden from the token, and the rule that shows it.
     hidden: Vec<String>,
+    /// Whether the prefix has a semaphore, a lock or a participant.
+    is_there: bool,
 }
 
 fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {

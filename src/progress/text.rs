@@ -289,6 +289,19 @@ mod tests {
     }
 
     #[test]
+    fn what_the_log_has_is_not_repeated() {
+        let one = |logged| Awaited {
+            name: "a".into(),
+            reason: Some("refused".into()),
+            logged,
+            ..Awaited::default()
+        };
+        let text = |logged| View::missing(1, vec![one(logged)]).beside_the_log().awaited();
+        assert_eq!(text(None).as_deref(), Some("a: refused"));
+        assert_eq!(text(Some("blocked")).as_deref(), Some("a: blocked"));
+    }
+
+    #[test]
     fn only_another_position_is_worth_another_log_line() {
         let view = |place, holders: &[&str]| {
             View::missing(1, vec![Awaited { place: Some(place), ..writers(holders) }])

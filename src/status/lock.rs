@@ -23,7 +23,7 @@ pub struct Lock {
     /// read yet.
     #[schema(required = true)]
     pub lock_index: Option<u64>,
-    /// The rest of its lock-delay, as far as known, after the end of its last holder's session; null otherwise.
+    /// The rest of its lock-delay, as far as known, after the end of its last holder's session; null otherwise, and if its end is not known.
     #[schema(required = true, minimum = 0)]
     pub delayed_seconds: Option<f64>,
     /// Its holder, which is the leader; null if it has none, or its key was not read yet.

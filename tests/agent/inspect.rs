@@ -166,7 +166,7 @@ fn locks_other_things_and_nothing() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (code, said, errors) = operate(&consul.address(), &["inspect", PREFIX]);
-    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert_eq!((code, errors.as_str()), (Some(1), ""));
     assert!(
         said.starts_with("service/s: no semaphore and no lock, or none is readable without a token"),
         "{said}"

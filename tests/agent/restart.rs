@@ -209,7 +209,7 @@ fn an_invalid_state_file_means_a_new_session() {
 fn a_failed_start_leaves_no_stale_readiness_file() {
     let consul = Consul::start();
     let starts: [(&str, &[&str], i32); 4] = [
-        (ONE, &["--ca-file", "/nonexistent.pem", "--http-addr", "https://127.0.0.1:1"], 78),
+        (ONE, &["--ca-file", "/nonexistent.pem", "--http-addr", "https://127.0.0.1:1"], 1),
         ("semaphores: [{name: s, prefix: service/s, limit: 0}]", &[], 78),
         ("semaphores: [{name: s", &[], 78),
         (ONE, &[], 1),

@@ -193,8 +193,11 @@ fn an_empty_list_is_an_answer() {
     let consul = Consul::start();
     assert_eq!(json_of(&consul, &[]), [] as [Value; 0]);
     let (code, said, errors) = sessions(&consul.address(), &[PREFIX]);
-    assert_eq!((code, said.lines().count()), (Some(0), 1));
+    assert_eq!((code, said.lines().count()), (Some(1), 1), "there is no semaphore");
     assert!(errors.contains("no participants at service/s") && errors.contains("without a token"));
+    let operator = Operator::at(&consul.address());
+    operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Plain, 0);
+    assert_eq!(sessions(&consul.address(), &[PREFIX]).0, Some(0), "nobody takes part");
     let token = ["--token", "11111111-2222-3333-4444-555555555555"];
     let (_, _, errors) = sessions(&consul.address(), &token);
     assert!(errors.contains("no sessions, or none is readable with the token"), "{errors}");

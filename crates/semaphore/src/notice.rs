@@ -185,8 +185,8 @@ pub enum Notice {
     Blocked {
         /// The semaphore or lock.
         name: Name,
-        /// The obstacle, and what to do about it.
-        why: String,
+        /// What is wrong, and what to do.
+        obstacle: Obstacle,
     },
     /// No slot was acquired within `wait`.
     TimedOut {

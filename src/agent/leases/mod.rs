@@ -162,7 +162,7 @@ impl Leases {
                 let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
                 self.refuse(key, wait_refusal(*reached, trouble, waited), now);
             }
-            Notice::Blocked { why, .. } => self.refuse(key, Refusal::Blocked(why.clone()), now),
+            Notice::Blocked { obstacle, .. } => self.refuse(key, Refusal::Blocked(obstacle.why.clone()), now),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
             | Notice::SessionsCleared { .. }

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use super::job::{Job, bare};
 use crate::consul::Consul;
+use crate::inspect::operate;
 use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home};
 use crate::stub::Stub;
@@ -45,7 +46,8 @@ fn names_that_consul_does_not_know_end_the_wait() {
     for (job, said) in jobs {
         assert_ends(job, 78, said);
     }
-    Operator::at(&consul.address()).assert_nothing_left("p/one");
+    let operator = Operator::at(&consul.address());
+    assert!(operator.keys("p/one").is_empty() && operator.sessions().is_empty());
 }
 
 #[test]
@@ -187,6 +189,54 @@ fn an_agent_stays_blocked_until_the_key_is_gone() {
     });
     assert!(!agent.is_ready());
     assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn operators_commands_end_with_the_same_codes() {
+    let consul = Consul::start();
+    let stub = Stub::start(|_, _| Some((404, "<html>".into())));
+    let (address, https) = (consul.address(), format!("https://{}", consul.address()));
+    for command in [
+        &["inspect", "p/one"][..],
+        &["sessions", "p/one"],
+        &["set-limit", "p/one", "2"],
+        &["prune", "p/one", "--yes"],
+        &["destroy", "p/one", "--yes"],
+        &["evict", "p/one", "abcd", "--yes"],
+    ] {
+        for (at, flags, expected, part) in [
+            (stub.address(), &[][..], 69, "unexpected answer 404"),
+            (&https, &[], 69, "does not speak TLS"),
+            (&address, &["--datacenter", "nope"], 78, "no datacenter `nope`"),
+            (&address, &["--token-file", "/no/such"], 78, "the token file /no/such cannot be read"),
+        ] {
+            let (code, _, said) = operate(at, &[command, flags].concat());
+            assert_eq!((code, said.contains(part)), (Some(expected), true), "{command:?}: {said}");
+        }
+    }
+    let mut probe = Command::new(BINARY);
+    bare(&mut probe);
+    let said = probe.args(["probe", "--address", stub.address()]).output().unwrap();
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.code() == Some(1) && text.contains("is not a slotkeeper agent"), "{text}");
+}
+
+#[test]
+fn a_late_waiter_of_a_lock_is_told_of_a_lock_delay_of_unknown_length() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let delay = ["p/lock", "--lock-delay", "20s"];
+    let first = Job::live(&consul.address(), &delay, crate::support::life::MEEK);
+    first.await_life();
+    let session = operator.lock("p/lock").unwrap().session.unwrap();
+    operator.destroy(&session);
+    let late = quiet(&consul.address(), &["p/lock", "--timeout", "4s"]);
+    assert_ends_after_lines(late, 75, "free, but in the lock-delay of its last holder, at most 60s");
+}
+
+fn assert_ends_after_lines(mut job: Job, code: i32, part: &str) {
+    assert_eq!(job.code(), Some(code), "{}", job.log());
+    assert!(job.log().lines().all(|line| line.contains(part)), "{}", job.log());
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn whatever_ends_the_wait_leaves_the_terminal_as_it_was() {
     for (flags, keys, end, said) in [
         ("", "\x03", "code 130\n", "^C"),
         ("", "\x1c", "code 131\n", "^\\"),
-        ("--timeout 10s", "", "code 75\n", log_events::WAIT_TIMED_OUT),
+        ("--timeout 10s", "", "code 75\n", "timed out after 10s waiting for one"),
     ] {
         let mut shell = Shell::start_on(Some("xterm"));
         shell.press(&format!("clear; {}; echo \"code\" $?; stty sane\n", command(&consul, flags, STARTED)));

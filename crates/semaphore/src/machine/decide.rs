@@ -316,7 +316,7 @@ impl Machine {
             WaitCause::Unknown | WaitCause::Queue => false,
         };
         if let Some(acquiring) = self.state.acquiring_mut().filter(|acquiring| !is_known(&acquiring.cause)) {
-            cx.notify(Notice::Blocked { name: self.name.clone(), why: obstacle.why.clone() });
+            cx.notify(Notice::Blocked { name: self.name.clone(), obstacle: obstacle.clone() });
             acquiring.cause = WaitCause::Fault { obstacle, since: cx.now };
         }
         if self.settings.try_once() {
