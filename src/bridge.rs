@@ -437,14 +437,13 @@ pub fn message(error: &slotkeeper_consul::Error) -> String {
 
 /// The ACL rule that allows an operation on sessions. The rules for keys name the prefix, which their callers know.
 fn needed_right(operation: Operation) -> &'static str {
-    match operation {
-        Operation::SessionCreate | Operation::SessionRenew | Operation::SessionDestroy => {
-            "; the token needs `session_prefix \"\" { policy = \"write\" }`"
-        }
-        Operation::SessionInfo | Operation::SessionList => {
-            "; the token needs `session_prefix \"\" { policy = \"read\" }`"
-        }
-        _ => "",
+    use Operation::{SessionCreate, SessionDestroy, SessionInfo, SessionList, SessionRenew};
+    if matches!(operation, SessionCreate | SessionRenew | SessionDestroy) {
+        "; the token needs `session_prefix \"\" { policy = \"write\" }`"
+    } else if matches!(operation, SessionInfo | SessionList) {
+        "; the token needs `session_prefix \"\" { policy = \"read\" }`"
+    } else {
+        ""
     }
 }
 

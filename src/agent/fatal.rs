@@ -37,12 +37,10 @@ pub(super) fn exit_of_obstacle(kind: ObstacleKind) -> Option<Exit> {
 /// The exit code once it is certain that the failure lasts.
 pub(super) fn verdict_on_failure(failing: &Failing) -> Option<Exit> {
     let kind = failing.failure.kind;
-    let is_certain = match kind {
-        // Consul's rule for names, and a file of this machine: no server knows better.
-        FailureKind::InvalidKey | FailureKind::NoToken => true,
-        _ => failing.times >= ANSWERS && failing.latest.since(failing.since) >= LASTING,
-    };
-    exit_of_failure(kind).filter(|_| is_certain)
+    // Consul's rule for names, and a file of this machine: no server knows better.
+    let at_once = matches!(kind, FailureKind::InvalidKey | FailureKind::NoToken);
+    let lasts = failing.times >= ANSWERS && failing.latest.since(failing.since) >= LASTING;
+    exit_of_failure(kind).filter(|_| at_once || lasts)
 }
 
 /// The exit code once it is certain that the obstacle lasts: `since` it was read, a watch has reported no change of the key.

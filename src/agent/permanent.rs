@@ -108,15 +108,15 @@ impl Agent {
 
     /// The same of a notice. The last line also tells of the timeout of a required slot.
     pub(super) fn withholds_notice(&self, notice: &Notice) -> bool {
-        match notice {
-            Notice::Failing { failure, .. } => self.withholds_failure(failure.kind),
-            Notice::Blocked { name, obstacle } => {
-                let tries_once =
-                    || self.own.keeper.machine(name).is_some_and(|one| one.settings().try_once());
-                self.is_terse() && (fatal::exit_of_obstacle(obstacle.kind).is_some() || tries_once())
-            }
-            Notice::TimedOut { name, .. } => self.speaks_plainly() && self.is_required(name),
-            _ => false,
+        if let Notice::Failing { failure, .. } = notice {
+            self.withholds_failure(failure.kind)
+        } else if let Notice::Blocked { name, obstacle } = notice {
+            let tries_once = || self.own.keeper.machine(name).is_some_and(|one| one.settings().try_once());
+            self.is_terse() && (fatal::exit_of_obstacle(obstacle.kind).is_some() || tries_once())
+        } else if let Notice::TimedOut { name, .. } = notice {
+            self.speaks_plainly() && self.is_required(name)
+        } else {
+            false
         }
     }
 }

@@ -167,10 +167,10 @@ impl Awaited {
             name: one.name.clone(),
             waited: duration(one.age_seconds),
             reason: one.reason.clone(),
-            logged: match one.state {
-                State::Starting => Some("no answer from Consul yet"),
-                State::Blocked => Some("blocked"),
-                _ => None,
+            logged: if one.state == State::Starting {
+                Some("no answer from Consul yet")
+            } else {
+                Some("blocked").filter(|_| one.state == State::Blocked)
             },
             ..Self::default()
         }

@@ -82,7 +82,7 @@ fn await_told(agent: &Agent, home: &Home) {
         log_events::LOCK_HELD_BY_OTHER,
         log_events::BLOCKED,
         "the key service/x/.lock",
-        "it has flags 7",
+        "the key service/y is not a single-key lock: it holds",
         log_events::WAITING,
     ] {
         wait_for(&format!("the log to tell {seen:?}"), || agent.log().contains(seen));

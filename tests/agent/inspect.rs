@@ -171,7 +171,9 @@ fn locks_other_things_and_nothing() {
         said.starts_with("service/s: no semaphore and no lock, or none is readable without a token"),
         "{said}"
     );
-    assert_eq!(json_of(&consul, PREFIX)["kind"], "nothing");
+    let (code, said, errors) = operate(&consul.address(), &["inspect", PREFIX, "--json"]);
+    assert_eq!((code, errors.as_str()), (Some(1), ""));
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["kind"], "nothing");
 
     operator.put("service/o/.lock", "a note\u{1b}", Put::Plain, 0);
     let seen = json_of(&consul, "service/o");

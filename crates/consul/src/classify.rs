@@ -172,18 +172,22 @@ fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Erro
 
 fn of_tls(error: &rustls::Error) -> Option<Mismatch> {
     use rustls::CertificateError as Invalid;
-    Some(match error {
-        rustls::Error::InvalidMessage(_) => Mismatch::NoTls,
-        rustls::Error::InvalidCertificate(Invalid::UnknownIssuer) => Mismatch::UnknownAuthority,
-        rustls::Error::InvalidCertificate(
-            Invalid::NotValidForName | Invalid::NotValidForNameContext { .. },
-        ) => Mismatch::WrongName,
-        rustls::Error::InvalidCertificate(_) => Mismatch::InvalidCertificate,
-        // From TLS 1.3 on the server checks the client's certificate after the client may have sent its request. A fatal alert
-        // of the handshake still means that no request was read.
-        rustls::Error::AlertReceived(alert) if refuses_handshake(*alert) => Mismatch::ClientCertificate,
-        _ => return None,
-    })
+    if let rustls::Error::InvalidMessage(_) = error {
+        return Some(Mismatch::NoTls);
+    }
+    if let rustls::Error::InvalidCertificate(fault) = error {
+        return Some(if matches!(fault, Invalid::UnknownIssuer) {
+            Mismatch::UnknownAuthority
+        } else if matches!(fault, Invalid::NotValidForName | Invalid::NotValidForNameContext { .. }) {
+            Mismatch::WrongName
+        } else {
+            Mismatch::InvalidCertificate
+        });
+    }
+    // From TLS 1.3 on the server checks the client's certificate after the client may have sent its request. A fatal alert of the
+    // handshake still means that no request was read.
+    let refused = matches!(error, rustls::Error::AlertReceived(alert) if refuses_handshake(*alert));
+    refused.then_some(Mismatch::ClientCertificate)
 }
 
 /// The purpose of the port of an address, if it is one at which Consul does not serve HTTP by default. Its server closes such a

@@ -238,11 +238,10 @@ impl Mismatch {
 impl Error {
     /// Whether the request has certainly not been read.
     pub(super) const fn is_unsent(&self) -> bool {
-        match self.kind {
-            Kind::Unreachable => true,
-            Kind::Mismatch(mismatch) => mismatch.is_before_request(),
-            _ => false,
+        if let Kind::Mismatch(mismatch) = self.kind {
+            return mismatch.is_before_request();
         }
+        matches!(self.kind, Kind::Unreachable)
     }
 
     /// Whether Consul denies the request since it has no such token.
@@ -252,14 +251,11 @@ impl Error {
 
     /// Whether the answer is none of Consul's own: another server answers at this address, or a proxy.
     pub const fn is_foreign(&self) -> bool {
-        match self.kind {
-            // A proxy answers so that has no server, or no answer in time.
-            Kind::Unexpected(status) => {
-                status < 500 && status != 408 && status != 499 || status == 501 || status == 505
-            }
-            Kind::BadAnswer => true,
-            _ => false,
+        // A proxy answers so that has no server, or no answer in time.
+        if let Kind::Unexpected(status) = self.kind {
+            return status < 500 && status != 408 && status != 499 || status == 501 || status == 505;
         }
+        matches!(self.kind, Kind::BadAnswer)
     }
 }
 

@@ -6,7 +6,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::Signal;
 use serde_json::json;
-use slotkeeper::internals::log_events;
 
 use super::job::{Job, bare, run};
 use crate::consul::Consul;
