@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotkeeper_consul::{
-    Address, Client, Code, Error, Kind, MAX_ANSWER, Operation, Put, Read, Secret, Settings, TokenSource, Txn,
-    TxnOp,
+    Address, Client, Code, Error, Kind, MAX_ANSWER, Mismatch, Operation, Put, Read, Secret, Settings,
+    TokenSource, Txn, TxnOp,
 };
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
@@ -134,7 +134,7 @@ async fn garbage_is_not_understood() {
         assert!(error.kind == Kind::BadAnswer && error.outcome_unknown(), "{body}: {error}");
     }
     let error = get_at(Act::Say(b"SSH-2.0-OpenSSH_9.2\r\n".into())).await;
-    assert_eq!(error.kind, Kind::Interrupted, "{error}");
+    assert_eq!(error.kind, Kind::Mismatch(Mismatch::NotHttp), "{error}");
     let error = get_at(Act::answer(200, "", "[]")).await;
     assert!(error.kind == Kind::BadAnswer && error.to_string().contains("X-Consul-Index"), "{error}");
     for (status, body) in [(200, "{\"Errors\":[{\"OpIndex\":0,\"What\":\"x\"}]}"), (409, "{\"Errors\":null}")]

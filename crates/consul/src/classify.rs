@@ -113,7 +113,8 @@ pub(super) fn is_without_datacenter(status: u16, body: &[u8]) -> bool {
 /// The error for a transport failure. `waited`: the age of a blocking query, else zero.
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration) -> Error {
     let cause = chain(error);
-    if let Some(mismatch) = mismatch(error) {
+    // A server that kept a request for a while has understood it.
+    if let Some(mismatch) = mismatch(error).filter(|_| waited < MIN_CUT_AGE) {
         Error::new(tried, Kind::Mismatch(mismatch), cause)
     } else if error.is_connect() {
         Error::new(tried, Kind::Unreachable, cause)
@@ -152,10 +153,14 @@ fn likely(cause: &str) -> &'static str {
     }
 }
 
+/// What hyper says of an answer that does not begin as HTTP does. It has no function that tells this from other faults.
+const NO_HTTP: &str = "invalid HTTP version parsed";
+
 /// Whether the server speaks another protocol, or one side has refused the other's certificate.
 fn mismatch(error: &reqwest::Error) -> Option<Mismatch> {
     causes(error).find_map(|cause| {
-        if cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
+        // A head of HTTP that is broken behind its first words is a failure of Consul, or of a proxy.
+        if cause.downcast_ref::<hyper::Error>().is_some_and(|error| error.to_string() == NO_HTTP) {
             return Some(Mismatch::NotHttp);
         }
         of_tls(tls_error(cause)?)

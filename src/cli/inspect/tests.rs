@@ -204,7 +204,7 @@ fn what_is_no_semaphore_is_described() {
         (
             Some(pair("p", "x", None, 1)),
             vec![],
-            "p: neither semaphore nor lock: it has flags 0 and the value `x`",
+            "p: neither semaphore nor lock: the key p is not a single-key lock: it holds `x`",
         ),
     ] {
         let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems", WHOLE).unwrap();
