@@ -10,6 +10,15 @@ use utoipa::ToSchema;
 #[schema(as = Identity)]
 #[allow(dead_code, reason = "only its schema is used")]
 pub(crate) struct IdentitySchema {
+    /// The job's name: that of `run --name`, or of its command.
+    #[schema(nullable = false)]
+    name: Option<String>,
+    /// The command that it runs, if its file name is not the job's name.
+    #[schema(nullable = false)]
+    command: Option<String>,
+    /// The operating system's user.
+    #[schema(nullable = false)]
+    user: Option<String>,
     /// The pod's name.
     #[schema(nullable = false)]
     pod: Option<String>,
@@ -37,7 +46,16 @@ mod tests {
     #[test]
     fn the_schema_has_the_fields_of_the_type() {
         let text = || Some("x".to_owned());
-        let all = Identity { pod: text(), namespace: text(), node: text(), host: text(), pid: Some(1) };
+        let all = Identity {
+            name: text(),
+            command: text(),
+            user: text(),
+            pod: text(),
+            namespace: text(),
+            node: text(),
+            host: text(),
+            pid: Some(1),
+        };
         let value = serde_json::to_value(all).unwrap();
         let schema = serde_json::to_value(IdentitySchema::schema()).unwrap();
         let names =

@@ -24,6 +24,15 @@ pub enum WaiterState {
 /// The identity of a participant, for people who look at the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
+    /// The job's name: that of `run --name`, or of its command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The command that it runs, if its file name is not the job's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The operating system's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// The pod's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
@@ -42,29 +51,50 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The maximum size of a job's name, a command and a user in bytes.
+    pub const MAX_TEXT: usize = 100;
+
+    /// The maximum size in bytes of each name in [`Self::in_words`].
+    const MAX_WORD: usize = 100;
+
     /// The identity for logs, hooks and the status: each name is cut and printable. Any client may have written it.
     #[must_use]
     pub fn shown(&self) -> Self {
+        let cut = |text: &Option<String>, most| text.as_deref().map(|text| printable(text, most));
+        let [name, command, user] =
+            [&self.name, &self.command, &self.user].map(|text| cut(text, Self::MAX_TEXT));
         // The longest names that Kubernetes and DNS have.
-        let name = |name: &Option<String>| name.as_deref().map(|name| printable(name, 253));
-        let label = |name: &Option<String>| name.as_deref().map(|name| printable(name, 63));
-        let [pod, node, host] = [&self.pod, &self.node, &self.host].map(name);
-        Self { pod, namespace: label(&self.namespace), node, host, pid: self.pid }
+        let [pod, node, host] = [&self.pod, &self.node, &self.host].map(|name| cut(name, 253));
+        let namespace = cut(&self.namespace, 63);
+        Self { name, command, user, pod, namespace, node, host, pid: self.pid }
     }
 
-    /// A short printable text, such as `batch-7 on n1` or `vm pid 763`; `None` if the identity has no name.
+    /// What [`Self::in_words`] needs, for the handoff list.
+    #[must_use]
+    pub(super) fn brief(&self) -> Self {
+        let cut = |text: &Option<String>| text.as_deref().map(|text| printable(text, Self::MAX_WORD));
+        let name = cut(&self.name);
+        match cut(&self.pod) {
+            Some(pod) => Self { name, pod: Some(pod), namespace: cut(&self.namespace), ..Self::default() },
+            None => Self { name, host: cut(&self.host), pid: self.pid, ..Self::default() },
+        }
+    }
+
+    /// A short printable text, such as `import on vm pid 763` or `import batch/loader-7`; without a job's name `vm pid 763` or
+    /// `batch/loader-7`. `None` if the identity has no name.
+    ///
+    /// It is the one form in which a participant is named to people.
     pub fn in_words(&self) -> Option<String> {
-        let text = |text: &String| printable(text, 100);
-        let name = match (&self.pod, &self.host, self.pid) {
-            (Some(pod), ..) => text(pod),
-            (None, Some(host), Some(pid)) => format!("{} pid {pid}", text(host)),
-            (None, Some(host), None) => text(host),
-            (None, None, _) => return None,
+        let text = |text: &String| printable(text, Self::MAX_WORD);
+        let name = self.name.as_ref().map(text);
+        let (place, preposition) = match (&self.pod, &self.namespace, &self.host, self.pid) {
+            (Some(pod), Some(namespace), ..) => (format!("{}/{}", text(namespace), text(pod)), ""),
+            (Some(pod), None, ..) => (text(pod), ""),
+            (None, _, Some(host), Some(pid)) => (format!("{} pid {pid}", text(host)), "on "),
+            (None, _, Some(host), None) => (text(host), "on "),
+            (None, _, None, _) => return name,
         };
-        Some(match &self.node {
-            Some(node) => format!("{name} on {}", text(node)),
-            None => name,
-        })
+        Some(name.map_or(place.clone(), |name| format!("{name} {preposition}{place}")))
     }
 }
 
@@ -205,19 +235,51 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_shown_as_printable_text() {
-        let of = |pod: Option<&str>, host: Option<&str>, pid, node: Option<&str>| {
-            let [pod, host, node] = [pod, host, node].map(|text| text.map(str::to_owned));
-            Identity { pod, namespace: None, node, host, pid }.in_words()
-        };
-        for (words, expected) in [
-            (of(Some("batch-7"), Some("vm"), Some(1), Some("n1")), Some("batch-7 on n1")),
-            (of(None, Some("vm"), Some(763), None), Some("vm pid 763")),
-            (of(None, Some("vm\u{1b}[2J"), None, Some("n\r")), Some("vm\\u{1b}[2J on n\\r")),
-            (of(None, None, Some(7), Some("n1")), None),
+    fn an_identity_in_words_is_the_job_and_its_place() {
+        let some = |text: &str| Some(text.to_owned());
+        let none = Identity::default;
+        let vm = || Identity { host: some("vm"), pid: Some(763), user: some("root"), ..none() };
+        let pod = || Identity { pod: some("loader-7"), node: some("n1"), ..vm() };
+        let namespace = some("batch");
+        for (identity, expected) in [
+            (vm(), Some("vm pid 763")),
+            (Identity { name: some("import"), ..vm() }, Some("import on vm pid 763")),
+            (Identity { name: some("import"), pid: None, ..vm() }, Some("import on vm")),
+            (pod(), Some("loader-7")),
+            (Identity { namespace: namespace.clone(), ..pod() }, Some("batch/loader-7")),
+            (Identity { name: some("import"), ..pod() }, Some("import loader-7")),
+            (Identity { name: some("import"), namespace, ..pod() }, Some("import batch/loader-7")),
+            (Identity { name: some("import"), ..none() }, Some("import")),
+            (
+                Identity { name: some("a\r"), host: some("vm\u{1b}[2J"), ..none() },
+                Some("a\\r on vm\\u{1b}[2J"),
+            ),
+            (Identity { user: some("root"), pid: Some(7), node: some("n1"), ..none() }, None),
         ] {
-            assert_eq!(words.as_deref(), expected);
+            assert_eq!(identity.in_words().as_deref(), expected);
+            assert_eq!(
+                identity.brief().in_words().as_deref(),
+                expected,
+                "the handoff list has all that is needed"
+            );
         }
+    }
+
+    #[test]
+    fn the_fields_of_an_identity_are_bounded() {
+        let long = || Some("\u{1b}".repeat(400));
+        let identity = Identity {
+            name: long(),
+            command: long(),
+            user: long(),
+            pod: long(),
+            namespace: long(),
+            node: long(),
+            host: long(),
+            pid: Some(u32::MAX),
+        };
+        let bytes = |identity: &Identity| serde_json::to_string(identity).unwrap().len();
+        assert!(bytes(&identity.shown()) < 1500 && bytes(&identity.brief()) < 500);
     }
 
     #[test]

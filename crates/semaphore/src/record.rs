@@ -3,7 +3,7 @@
 //! Format `list` is the semaphore guide's, format `map` that of Consul's Go API and `consul lock -n`. A record is rewritten in the format,
 //! the spelling and with the foreign fields it was found with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::{SessionId, printable, size};
+use super::{Identity, SessionId, printable, size};
 
 /// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
 pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
@@ -24,6 +24,12 @@ const MAX_RECORD_BYTES: usize = 512 * 1024;
 
 /// The field of the hint.
 const NEXT: &str = "Next";
+
+/// The field with the identities of the waiters in the hint.
+const NEXT_WHO: &str = "NextWho";
+
+/// Characters of a session by which that field names it: its whole id would double the field's size.
+const SHORT_ID: usize = 8;
 
 /// Marks at the end of the value: only slotkeeper clients take part, with a lookout; the same, without a lookout; no meaning.
 const ATTENDED: &[u8] = b" ";
@@ -122,6 +128,9 @@ pub struct Record {
     /// [`Self::OTHERS`] represents waiters that acquire their slots themselves. Clients that do not know the hint drop it. Only speed depends
     /// on it.
     pub next: Vec<SessionId>,
+    /// The identities of the waiters in [`Self::next`], as far as they are known, by [`short_id`]. So the client that grants one its slots by
+    /// name writes its identity too. Those of other sessions are not stored.
+    next_who: BTreeMap<String, Identity>,
     /// Whether a slotkeeper client wrote the record that knew of no foreign client. Such marks are white space at the end of the value: a
     /// foreign client does not have to know a field, and drops the marks when it writes the record.
     pub ours: bool,
@@ -237,7 +246,24 @@ impl Record {
 
     /// Whether the two records are equal, apart from marks of their writers.
     pub fn agrees(&self, other: &Self) -> bool {
-        *self == Self { ours: self.ours, ..other.clone() }
+        *self == Self { ours: self.ours, next_who: self.next_who.clone(), ..other.clone() }
+    }
+
+    /// The identity of a waiter in the handoff list, if it is known: what people are shown of it.
+    pub(super) fn next_who(&self, session: &SessionId) -> Option<&Identity> {
+        self.next_who.get(short_id(session))
+    }
+
+    /// Writes the handoff list, with the identities of its waiters.
+    pub(super) fn set_next<'a>(
+        &mut self,
+        next: Vec<SessionId>,
+        who: impl Fn(&SessionId) -> Option<&'a Identity>,
+    ) {
+        let known =
+            next.iter().filter_map(|session| Some((short_id(session).to_owned(), who(session)?.brief())));
+        self.next_who = known.filter(|(_, who)| *who != Identity::default()).collect();
+        self.next = next;
     }
 
     /// A record that is not stored yet.
@@ -248,6 +274,7 @@ impl Record {
             limit,
             holders,
             next,
+            next_who: BTreeMap::new(),
             ours: true,
             has_lookout: false,
             touched: false,
@@ -277,12 +304,13 @@ impl Record {
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
         let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
         let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
+        let next_who = object.get(NEXT_WHO).map(|who| decode_next_who(who, &next)).unwrap_or_default();
         let has_lookout = value.ends_with(ATTENDED);
         let ours = has_lookout || value.ends_with(QUIET);
         let touched =
             value.get(..value.len() - usize::from(ours)).is_some_and(|rest| rest.ends_with(TOUCHED));
         let object = object.without_own_values();
-        Ok(Self { limit, holders, next, ours, has_lookout, touched, form, flags, object })
+        Ok(Self { limit, holders, next, next_who, ours, has_lookout, touched, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -300,6 +328,7 @@ impl Record {
         }
         let next = || self.next.iter().map(SessionId::as_str).collect();
         object.hint(NEXT, (!self.next.is_empty()).then(next));
+        object.hint(NEXT_WHO, self.encode_next_who());
         object.hint(OFFERED, None);
         let mut value = object.to_string().into_bytes();
         value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
@@ -309,6 +338,14 @@ impl Record {
             (false, false) => b"",
         });
         value
+    }
+
+    fn encode_next_who(&self) -> Option<Value> {
+        let next = self.next.iter();
+        let who: BTreeMap<_, _> =
+            next.filter_map(|session| Some((short_id(session), self.next_who(session)?))).collect();
+        // A struct of texts and numbers always serialises.
+        serde_json::to_value(&who).ok().filter(|_| !who.is_empty())
     }
 
     /// An upper bound of the encoded size without the hints.
@@ -345,7 +382,8 @@ impl Record {
 
 /// Whether the record decodes the field and encodes it again.
 fn is_own(name: &str) -> bool {
-    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || [NEXT, OFFERED].contains(&name)
+    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own))
+        || [NEXT, NEXT_WHO, OFFERED].contains(&name)
 }
 
 fn count(n: usize) -> u32 {
@@ -374,6 +412,19 @@ fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), Not
 fn decode_next(value: &Value) -> Vec<SessionId> {
     let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
     ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
+}
+
+/// Any client may have written them, and a handoff repeats them.
+fn decode_next_who(value: Value, next: &[SessionId]) -> BTreeMap<String, Identity> {
+    let found: BTreeMap<String, Identity> = serde_json::from_value(value).unwrap_or_default();
+    let named = |short: &String| next.iter().any(|session| short_id(session) == short);
+    found.into_iter().filter(|(short, _)| named(short)).map(|(short, who)| (short, who.brief())).collect()
+}
+
+/// The beginning of a session's id.
+fn short_id(session: &SessionId) -> &str {
+    let id = session.as_str();
+    id.char_indices().nth(SHORT_ID).map_or(id, |(end, _)| &id[..end])
 }
 
 /// The beginning of a foreign text, made safe to print.

@@ -34,6 +34,33 @@ fn keeps_spelling_of_names() {
 }
 
 #[test]
+fn identities_of_the_handoff_list_are_bounded_and_go_with_their_sessions() {
+    let long = "n".repeat(400);
+    let who = |name: &str| format!(r#"{{"name":"{name}","pid":7,"x":1}}"#);
+    let value = |next: &str, who: &str| {
+        format!(r#"{{"Limit":1,"Holders":[],"Next":[{next}],"NextWho":{who},"Note":1}}"#)
+    };
+    let next = r#""0123456789-a","bcd""#;
+    let found = format!(r#"{{"01234567":{},"bcd":{},"gone":{}}}"#, who(&long), who("b"), who("g"));
+    let mut record = Record::decode(value(next, &found).as_bytes(), 0).unwrap();
+    let name = |record: &Record, session: &str| record.next_who(&session.into())?.name.clone();
+    assert_eq!(name(&record, "0123456789-a"), Some(format!("{}…", "n".repeat(100))));
+    assert_eq!((name(&record, "bcd").as_deref(), name(&record, "gone")), (Some("b"), None));
+    // An older client that hands off leaves the field as it is.
+    record.next.remove(0);
+    let rest = value(r#""bcd""#, r#"{"bcd":{"name":"b","pid":7}}"#);
+    assert_eq!(String::from_utf8(record.encode()).unwrap(), rest);
+    assert!(Record::decode(value(r#""bcd""#, &found).as_bytes(), 0).unwrap().agrees(&record));
+    // Without names the field is gone, and what is no map of identities counts for none.
+    record.next.clear();
+    assert_eq!(record.encode(), br#"{"Limit":1,"Holders":[],"Note":1}"#);
+    for odd in ["7", "[]", r#"{"bcd":7}"#, r#"{"bcd":{"pid":-1}}"#] {
+        let record = Record::decode(value(r#""bcd""#, odd).as_bytes(), 0).unwrap();
+        assert_eq!((name(&record, "bcd"), record.next.len()), (None, 1), "{odd}");
+    }
+}
+
+#[test]
 fn null_holders_take_their_form_from_the_flags() {
     let found = br#"{"Limit":3,"Holders":null}"#;
     assert_eq!(Record::decode(found, 0).unwrap().form(), Form::List);

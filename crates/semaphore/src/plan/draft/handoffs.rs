@@ -1,7 +1,7 @@
 //! The handoffs of a transaction: waiters that are granted slots by name, the handoff list, and the lookout.
 
 use super::{Draft, MAX_STEPS, OTHER_STEPS};
-use crate::contender::{Entry, Identity, WaiterState};
+use crate::contender::{Entry, WaiterState};
 use crate::plan::{Contender, Op, Record, SessionId, Waiter, WaiterKind, queue};
 
 /// The outcome of a handoff by name.
@@ -78,10 +78,12 @@ impl Draft<'_> {
         if knows { HandOff::Done } else { HandOff::Unknown }
     }
 
-    /// An unknown waiter loses the identity in its contender key, and writes it again once it has held for a while.
+    /// Of the contender key of an unknown waiter this knows the identity alone, and that in short: the waiter writes the whole key again
+    /// once it has held for a while.
     fn hand_off_to(&mut self, session: &SessionId, slots: u32, indexes: Vec<u32>) {
         let known = self.view.contender(session).and_then(|one| one.entry.clone());
-        let plain = || Entry::new(WaiterState::Held, slots, 0, String::new(), Identity::default());
+        let who = self.record.next_who(session).cloned().unwrap_or_default();
+        let plain = || Entry::new(WaiterState::Held, slots, 0, String::new(), who);
         let mut entry = known.unwrap_or_else(plain).held(indexes, self.wall);
         entry.slots = slots;
         // The known value may be older than a restart of the waiter, which takes another nonce for that of its successor.
@@ -107,7 +109,12 @@ impl Draft<'_> {
         self.lookout = last.or_else(|| self.first_to_watch(line));
         // Foreign clients release slots without a handoff: a newcomer has to see that there are foreign clients.
         self.record.has_lookout = self.lookout.is_some() && !self.view.has_foreign();
-        self.record.next = next;
+        let own = self.input.map(|input| input.who);
+        self.record.set_next(next, |session| match line.iter().find(|one| one.session == session)?.kind {
+            WaiterKind::Own { .. } => own,
+            WaiterKind::Ours { entry, .. } => Some(&entry.who),
+            WaiterKind::Foreign { .. } => None,
+        });
     }
 
     pub(in crate::plan) fn is_new_lookout(&self, session: &SessionId) -> bool {

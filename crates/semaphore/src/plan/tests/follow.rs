@@ -444,6 +444,31 @@ fn a_release_of_many_slots_by_name_has_no_more_steps_than_consul_accepts() {
     assert!(plan.refresh.is_some() || (1..=MAX_STEPS).contains(&steps(&plan)), "{}", steps(&plan));
 }
 
+/// The release knows the waiters by `.lock` alone.
+#[test]
+fn a_grant_by_name_has_the_identity_that_the_handoff_list_has() {
+    let named = changed(
+        queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[("b", 1, 0), ("c", 1, 0)]),
+        |session, entry| {
+            let [name, host, node] = [session, "vm", "n1"].map(|text| Some(text.to_owned()));
+            entry.who = Identity { name, host, node, pid: Some(7), ..Identity::default() };
+        },
+    );
+    let first = planned(&named, &settings(1, 1), hold, false);
+    let lock = r#"{"Limit":1,"Holders":["me"],"Next":["b","c"],"NextWho":{"b":{"name":"b","host":"vm","pid":7},"c":{"name":"c","host":"vm","pid":7}}} "#;
+    assert_eq!(lock_of(&first), lock);
+    let before = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
+    let release = planned(&after_reading(before, lock, 60), &settings(1, 1), leave, false);
+    let granted = release.write.iter().flat_map(|write| &write.ops).find_map(|op| match op {
+        Op::Lock { key, value, .. } if key == "p/b" => Entry::decode(value),
+        _ => None,
+    });
+    assert_eq!(granted.unwrap().who.in_words().as_deref(), Some("b on vm pid 7"));
+    let rest =
+        r#"{"Limit":1,"Holders":["b"],"Next":["c"],"NextWho":{"c":{"name":"c","host":"vm","pid":7}}} "#;
+    assert_eq!(lock_of(&release), rest);
+}
+
 #[test]
 fn without_a_nameable_waiter_the_first_one_becomes_the_lookout() {
     let lock = r#"{"Limit":1,"Holders":["me"],"Next":["b"]} "#;

@@ -86,6 +86,9 @@ fn all_that_may_be_configured_can_be_acquired() {
     let session = SessionId::from(own.as_str());
     let name = |bytes| Some("n".repeat(bytes));
     let who = Identity {
+        name: name(Identity::MAX_TEXT),
+        command: name(Identity::MAX_TEXT),
+        user: name(Identity::MAX_TEXT),
         pod: name(253),
         namespace: name(63),
         node: name(253),
