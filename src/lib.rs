@@ -31,6 +31,7 @@ mod termination;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod untrusted_input;
+mod user;
 mod watchdog;
 mod workload;
 

@@ -19,7 +19,7 @@ use crate::log_events::{
 };
 use crate::status::{Kind, Subject};
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
-use slotkeeper_semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
+use slotkeeper_semaphore::{Identity, Leader, LimitPolicy, Notice, SessionId, printable};
 
 /// Why a list does not fit beside a map, and what to do.
 const JOINS_A_MAP: &str = "the record is a map, but this agent would create a list, which `consul lock -n` refuses; set `format: map`";
@@ -59,9 +59,9 @@ pub(super) fn log(notice: &Notice) {
             debug!(semaphore = %name, "{LOCK_HELD}");
         }
         Notice::Leader { name, leader: Some(Leader { session, who, .. }) } => {
-            let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));
+            let who = who.as_ref().and_then(Identity::in_words);
             let session = printable(session.as_str(), MAX_SESSION_CHARS);
-            info!(semaphore = %name, %session, who = who.map(String::as_str), "{LOCK_HELD_BY_OTHER}");
+            info!(semaphore = %name, %session, who, "{LOCK_HELD_BY_OTHER}");
         }
         Notice::Leader { name, leader: None } => info!(semaphore = %name, "{LOCK_FREE}"),
         Notice::LockDelayed { name, left: Some(left) } => {

@@ -77,7 +77,7 @@ impl Agent {
         let exits =
             self.own.keeper.machine(name).is_some_and(|machine| machine.settings().on_lost == OnLost::Exit);
         let awaits_command = self.parts.command.is_some() && self.running.is_none();
-        let evicted = format!("evicted from {} by {by}", self.labels.of(name));
+        let evicted = format!("evicted from {} by {by}", self.labels.title(name));
         if awaits_command && self.is_required(name) {
             self.fail(Exit::Timeout, &format!("{evicted} before the command had its slot"));
         } else if exits && held && self.withholds() {
@@ -131,7 +131,7 @@ impl Agent {
             && self.own.keeper.machine(name).is_some_and(|machine| machine.withheld().is_some())
         {
             warn!(
-                semaphore = %self.labels.of(name),
+                semaphore = %self.labels.title(name),
                 "{STOP_NOT_CONFIRMED}: the slot is kept until the lease of its loss would have expired"
             );
         }
@@ -153,7 +153,7 @@ impl Agent {
         let withheld = |kept: &&Kept| machine(kept).is_some_and(|machine| machine.withheld().is_some());
         let released: Vec<_> = over.iter().filter(withheld).collect();
         for kept in &released {
-            info!(semaphore = %self.labels.of(&kept.name), "{STOP_TIME_ENDED}: releasing the slot");
+            info!(semaphore = %self.labels.title(&kept.name), "{STOP_TIME_ENDED}: releasing the slot");
         }
         if !released.is_empty() {
             self.unready(FILE_TIMEOUT).await;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{Entry, Kind};
+use crate::config::{Entry, Kind, Naming};
 use crate::status::Subject;
 use slotkeeper_semaphore::{Name, Notice};
 
@@ -30,23 +30,37 @@ impl Entry {
 
 /// The names by which people know the machines of a keeper: those of the configuration, and those that a configuration
 /// before it had for what is still being released.
-#[derive(Debug, Default)]
-pub(super) struct Labels(BTreeMap<Name, Name>);
+#[derive(Debug)]
+pub(super) struct Labels {
+    names: BTreeMap<Name, Name>,
+    naming: Naming,
+}
 
 impl Labels {
+    pub(super) fn new(naming: Naming) -> Self {
+        Self { names: BTreeMap::new(), naming }
+    }
+
     /// Sets the configured name.
     pub(super) fn set(&mut self, id: Name, label: &str) {
-        self.0.insert(id, label.into());
+        self.names.insert(id, label.into());
     }
 
     /// Removes the entry and returns its configured name.
     pub(super) fn forget(&mut self, id: &Name) -> Name {
-        self.0.remove(id).unwrap_or_else(|| Name::clone(id))
+        self.names.remove(id).unwrap_or_else(|| Name::clone(id))
     }
 
     /// The configured name. What an earlier process has left behind has only the core's name.
     pub(super) fn of(&self, id: &Name) -> Name {
-        Name::clone(self.0.get(id).unwrap_or(id))
+        Name::clone(self.names.get(id).unwrap_or(id))
+    }
+
+    /// The text for messages.
+    pub(super) fn title(&self, id: &Name) -> Name {
+        let name = self.of(id);
+        let key = id.split_once(' ').map_or(&**id, |(_, key)| key);
+        self.naming.of(&name, key).into()
     }
 
     /// The semaphore or lock that a notice of the core is about.
@@ -57,12 +71,17 @@ impl Labels {
 
     /// Whether a machine has this configured name.
     pub(super) fn has(&self, label: &str) -> bool {
-        self.0.values().any(|known| **known == *label)
+        self.names.values().any(|known| **known == *label)
     }
 
     /// The notice with the configured name.
     pub(super) fn put_on(&self, notice: &Notice) -> Notice {
         named(notice, |id| self.of(id))
+    }
+
+    /// The notice for the log.
+    pub(super) fn put_title_on(&self, notice: &Notice) -> Notice {
+        named(notice, |id| self.title(id))
     }
 }
 

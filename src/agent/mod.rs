@@ -214,7 +214,7 @@ impl Agent {
         }
         let start = translate::start(config, translate::held(config), resume);
         let start = Start { together, contested: parts.files.contested, ..start };
-        let mut labels = Labels::default();
+        let mut labels = Labels::new(config.naming);
         for entry in config.entries() {
             if entry.mode == Mode::Hold {
                 labels.set(entry.id(), &entry.name);
@@ -223,7 +223,7 @@ impl Agent {
         }
         let agent = Self {
             client,
-            spec: translate::session_spec(&config.session),
+            spec: translate::session_spec(config),
             own: Driver::new(Owner::Agent, Keeper::new(start, now)),
             labels,
             pending: BTreeSet::new(),

@@ -10,7 +10,7 @@ impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice) {
         let labelled = self.labels.put_on(notice);
         if !self.withholds_notice(notice) && self.outage.logs(Owner::Agent, notice) {
-            announce::log(&labelled);
+            announce::log(&self.labels.put_title_on(notice));
         }
         self.journal.follow(&labelled, self.labels.subject(notice));
         self.parts.metrics.observe(&labelled);
@@ -33,7 +33,7 @@ impl Agent {
         }
         if let Notice::Lost { name, reason, .. } = notice {
             self.keep(name, hook);
-            let lost = format!("the slot of {} was lost ({})", self.labels.of(name), reason.as_str());
+            let lost = format!("the slot of {} was lost ({})", self.labels.title(name), reason.as_str());
             if self.running.is_some() && self.is_required(name) {
                 self.fail(Exit::SlotLost, &format!("{lost}, on which the command runs"));
             } else if self.runs_beside_on(name) {

@@ -24,7 +24,7 @@ impl Agent {
         let faults = self.permanent_faults(now);
         let hold = self.is_terse() && !faults.is_empty();
         let certain = faults.into_iter().find_map(|fault| {
-            let label = fault.name.map(|name| self.labels.of(name));
+            let label = fault.name.map(|name| self.labels.title(name));
             Some((fault.verdict?, fault.kind, label, fault.text))
         });
         if let Some(progress) = &mut self.parts.progress {

@@ -54,7 +54,7 @@ impl Agent {
     pub(super) fn awaited(&self) -> View {
         let shown = Arc::clone(&self.parts.status.borrow());
         match shown.stage {
-            Stage::Running => View::of(&shown.report(clock::now(), clock::wall())),
+            Stage::Running => View::of(&shown.report(clock::now(), clock::wall()), self.parts.config.naming),
             Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
         }
     }

@@ -77,7 +77,7 @@ pub(super) fn snapshot(
     let id = before.shown.id;
     let session = keeper.session().zip(keeper.lease()).map(|(id, lease)| Session {
         id: id.to_string(),
-        name: config.session.name.clone(),
+        name: translate::session_title(config),
         ttl_seconds: lease.ttl().as_secs_f64(),
         lease_ends: Some(lease.ends()),
         ..Session::default()
@@ -296,7 +296,7 @@ fn taken(view: &View) -> Option<u32> {
 
 /// Why a member of an acquire group waits although a slot is free.
 fn missing_members(blocking: &[&Name], labels: &Labels) -> Option<String> {
-    let names: Vec<_> = blocking.iter().map(|id| labels.of(id).to_string()).collect();
+    let names: Vec<_> = blocking.iter().map(|id| labels.title(id).to_string()).collect();
     (!names.is_empty())
         .then(|| format!("a slot is free, but its acquire group waits for {}", names.join(", ")))
 }

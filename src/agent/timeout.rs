@@ -54,7 +54,7 @@ impl Agent {
         obstacle: Option<&Obstacle>,
         awaited: &Awaited,
     ) -> String {
-        let label = self.labels.of(name);
+        let label = self.labels.title(name);
         let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
         let wait = match entry.map(|entry| entry.wait) {
             Some(Wait::AtMost(time)) => time,

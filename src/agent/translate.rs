@@ -3,11 +3,16 @@
 
 use std::time::Duration;
 
-use crate::clock;
 use crate::config::{self, Acquire, Entry, Mode, Wait};
 use crate::status;
+use crate::{clock, user};
 use slotkeeper_consul::{self, SessionSpec};
-use slotkeeper_semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start};
+use slotkeeper_semaphore::{
+    Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start, printable,
+};
+
+/// The maximum size of a prefix in a session's name.
+const MAX_TITLE_BYTES: usize = 150;
 
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
     let config::Semaphore { entry, limit, slots, priority, limit_policy, prune_delay, format } = semaphore;
@@ -135,7 +140,19 @@ pub(super) fn together(config: &config::Config) -> Vec<Name> {
     required.map(Entry::id).collect()
 }
 
-pub(super) fn session_spec(session: &config::Session) -> SessionSpec {
+/// The beginning of the names of the agent's sessions: the configured one, or the first semaphore or lock.
+pub(super) fn session_title(config: &config::Config) -> String {
+    let title = || {
+        let first = config.entries().next();
+        let first = first.map(|entry| config.naming.of(&entry.name, &entry.key));
+        first.map_or("slotkeeper".to_owned(), |first| {
+            format!("slotkeeper {}", printable(first, MAX_TITLE_BYTES))
+        })
+    };
+    config.session.name.clone().unwrap_or_else(title)
+}
+
+pub(super) fn session_spec(config: &config::Config) -> SessionSpec {
     let config::Session {
         watch_grace: _,
         state_file: _,
@@ -146,9 +163,11 @@ pub(super) fn session_spec(session: &config::Session) -> SessionSpec {
         node,
         node_checks,
         service_checks,
-    } = session;
+    } = &config.session;
+    let title = session_title(config);
     SessionSpec {
-        name: name.clone(),
+        // The identity follows.
+        name: if name.is_some() { title } else { format!("{title}:") },
         ttl: *ttl,
         behavior: match behavior {
             config::Behavior::Delete => slotkeeper_consul::Behavior::Delete,
@@ -164,6 +183,9 @@ pub(super) fn session_spec(session: &config::Session) -> SessionSpec {
 /// The agent's identity, from the environment and the machine. Overlong names are cut, since each contender key contains them.
 pub(super) fn identity(identity: &config::Identity) -> Identity {
     Identity {
+        name: identity.name.clone(),
+        command: identity.command.clone(),
+        user: Some(user::name().to_owned()),
         pod: identity.pod.clone(),
         namespace: identity.namespace.clone(),
         node: identity.node.clone(),

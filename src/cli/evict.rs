@@ -11,12 +11,12 @@ use super::operator_flags::OperatorFlags;
 use super::row::NewHolder;
 use super::sessions::lock_or_prefix;
 use super::{Exit, print_message, print_result, run_requests};
-use crate::duration;
 use crate::escape::printable;
 use crate::operator::evict::{self, Method, Target};
 use crate::operator::{Error, Part, Place};
 use crate::schema_version::SchemaVersion;
 use crate::status::Kind;
+use crate::{duration, user};
 use slotkeeper_semaphore::{Identity, View, plan};
 
 /// Characters of the operator's name that are recorded.
@@ -246,9 +246,6 @@ fn place(place: &Place) -> &str {
 
 /// The operator's name, which the evicted participant logs.
 fn operator() -> String {
-    let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-    let user = user.filter(|user| !user.is_empty());
-    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{user}@{host}").chars().take(MAX_NAME_CHARS).collect()
+    format!("{}@{host}", user::name()).chars().take(MAX_NAME_CHARS).collect()
 }

@@ -55,7 +55,11 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "In place of consul.login.auth_method"),
             ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "In place of consul.login.bearer_token_file"),
             ("SLOTKEEPER_CONSUL_LOGIN_META", "In place of consul.login.meta: key=value,key=value"),
-            ("SLOTKEEPER_POD_NAME", "The pod's name, shown to other participants like the next two"),
+            (
+                "SLOTKEEPER_NAME",
+                "The job's name, shown to other participants like the next three; for run in place of --name",
+            ),
+            ("SLOTKEEPER_POD_NAME", "The pod's name"),
             ("SLOTKEEPER_POD_NAMESPACE", "The pod's namespace"),
             ("SLOTKEEPER_NODE_NAME", "The node's name"),
             (

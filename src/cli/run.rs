@@ -3,7 +3,7 @@
 mod output_files;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use super::set_limit::number_of_slots;
 use super::start::{self, Purpose};
 use super::{ConsulFlags, Ended, Exit, end_with, exit_of, habits, print_correction};
 use crate::agent::{Files, ReadConfig};
-use crate::config::{self, CommandRules, Config, Environment, Faults, Loaded, Overrides, Unfit};
+use crate::config::{
+    self, CommandRules, Config, Environment, Faults, Identity, Loaded, Naming, Overrides, Unfit,
+};
 use crate::duration::{self, show};
 use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
@@ -103,6 +105,10 @@ pub(super) struct Run {
     /// [env: SLOTKEEPER_METRICS_FILE]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     metrics_file: Option<PathBuf>,
+    /// Name of the job, shown to other participants with host and process id; by default the command's file name, or the
+    /// beginning of the line of --shell [env: SLOTKEEPER_NAME]
+    #[arg(long, value_name = "TEXT", value_parser = config::job_name)]
+    name: Option<String>,
     /// Run the command's words as one line of $SHELL, or of /bin/sh.
     #[arg(long)]
     shell: bool,
@@ -235,20 +241,40 @@ impl Run {
         self.consul.lay_over(&mut overrides);
         overrides.flag("--verbose", "log.level", self.verbose.then_some("info"));
         let environment = Environment::of_process();
-        if let Some(file) = &self.config {
-            let check = |config: &Config| unfit(config, self.kill_after);
-            let rules = CommandRules { defaults: FILE_DEFAULTS, check: &check };
-            return config::load_for(rules, file, &overrides, &environment);
+        let check = |config: &Config| unfit(config, self.kill_after);
+        let rules = |defaults| CommandRules { defaults, check: &check };
+        let mut loaded = match &self.config {
+            Some(file) => config::load_for(rules(FILE_DEFAULTS), file, &overrides, &environment)?,
+            None => {
+                self.lay_over_flags(&mut overrides);
+                config::without_file(rules(FLAG_DEFAULTS), &overrides, &environment)?
+            }
+        };
+        if self.config.is_none() {
+            loaded.config.naming = Naming::Prefix;
         }
+        self.identify(&mut loaded.config.identity);
+        Ok(loaded)
+    }
+
+    fn lay_over_flags(&self, overrides: &mut Overrides) {
         match self.limit.filter(|_| !self.lock) {
-            Some(limit) => self.lay_over_semaphore(limit, &mut overrides),
-            None => self.lay_over_lock(&mut overrides),
+            Some(limit) => self.lay_over_semaphore(limit, overrides),
+            None => self.lay_over_lock(overrides),
         }
         overrides.flag("--ttl", "session.ttl", self.ttl.map(show));
         overrides.flag("--node", "session.node", self.node.as_deref());
-        let check = |config: &Config| unfit(config, self.kill_after);
-        let rules = CommandRules { defaults: FLAG_DEFAULTS, check: &check };
-        config::without_file(rules, &overrides, &environment)
+    }
+
+    /// Adds the job to the identity.
+    fn identify(&self, identity: &mut Identity) {
+        let name = self.name.as_deref();
+        if self.shell {
+            identity.set_line(name, &self.command.join(" ".as_ref()).to_string_lossy());
+        } else if let Some(program) = self.command.first() {
+            let file = Path::new(program).file_name().unwrap_or(program);
+            identity.set_program(name, &file.to_string_lossy());
+        }
     }
 
     fn lay_over_semaphore(&self, limit: u32, overrides: &mut Overrides) {

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::run::{CommandFlags, OutputFiles};
 use super::{Ended, Exit, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
-use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
+use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel, Naming};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket};
 use crate::files::FileError;
@@ -146,7 +146,7 @@ async fn start(
     }
     let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
-    let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));
+    let progress = command.as_ref().and_then(|_| progress(config.log, config.naming, shown.clone()));
     let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&watchdog));
     if let Some(address) = config.http.listen {
         let routes = router(site.clone(), address.ip());
@@ -190,12 +190,14 @@ async fn start(
 }
 
 /// Shows the progress of the wait. Off at log level `error`, and where the log reports the wait already.
-fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
+fn progress(log: Log, naming: Naming, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
     let look = move || {
         // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&shown.borrow());
         match snapshot.stage {
-            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall())).beside_the_log(),
+            Stage::Running => {
+                View::of(&snapshot.report(clock::now(), clock::wall()), naming).beside_the_log()
+            }
             Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
         }
     };

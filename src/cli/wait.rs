@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
 use super::{Ended, Exit, block_on, end_with};
+use crate::config::Naming;
 use crate::duration;
 use crate::escape::escape_control_chars;
 use crate::progress::{Progress, View};
@@ -152,7 +153,7 @@ impl Waiting {
         self.told_at = Some(Instant::now());
         let answer = get(&self.address, "/v1/status", self.left().min(MIN_ANSWER_TIMEOUT)).await.ok();
         let report = answer.and_then(|answer| serde_json::from_str::<Status>(&answer.text).ok());
-        let view = report.map_or(View::Nothing, |report| View::of(&report));
+        let view = report.map_or(View::Nothing, |report| View::of(&report, Naming::Name));
         self.shown.send_replace(if view == View::Nothing { View::Else(self.last.clone()) } else { view });
     }
 }

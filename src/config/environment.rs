@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::fault::{Fault, Place};
+use super::identity::{Identity, JOB_NAME, job_name};
 use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
 use super::suggest;
@@ -45,6 +46,7 @@ const FILES: [&str; 2] = ["SLOTKEEPER_STATE_FILE", "SLOTKEEPER_READINESS_FILE"];
 /// slotkeeper's own variables that set no field.
 const OTHERS: &[&str] = &[
     LOGIN_META,
+    JOB_NAME,
     "SLOTKEEPER_CONFIG",
     "SLOTKEEPER_STOP_AFTER",
     METRICS_FILE_VARIABLE,
@@ -63,17 +65,6 @@ const AUTH: &str = "CONSUL_HTTP_AUTH";
 const SSL: &str = "CONSUL_HTTP_SSL";
 const SSL_VERIFY: &str = "CONSUL_HTTP_SSL_VERIFY";
 
-/// The agent's identity from the environment, for people who read contender keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// The pod's name.
-    pub pod: Option<String>,
-    /// The pod's Kubernetes namespace.
-    pub namespace: Option<String>,
-    /// The machine's or Kubernetes node's name.
-    pub node: Option<String>,
-}
-
 /// Variables by name. An empty one counts as absent, as it does for `consul`, except for slotkeeper's own files.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
@@ -89,6 +80,8 @@ impl Environment {
     pub fn identity(&self) -> Identity {
         let own = |name| self.get(name).map(str::to_owned);
         Identity {
+            name: own(JOB_NAME),
+            command: None,
             pod: own("SLOTKEEPER_POD_NAME"),
             namespace: own("SLOTKEEPER_POD_NAMESPACE"),
             node: own("SLOTKEEPER_NODE_NAME"),
@@ -138,7 +131,16 @@ impl Environment {
     pub(super) fn faults(&self) -> Vec<Fault> {
         let booleans = [(SSL, "consul.address"), (SSL_VERIFY, "consul.tls.insecure_skip_verify")];
         let booleans = booleans.into_iter().filter_map(|(name, field)| self.boolean(name, field).err());
-        booleans.chain(self.login_meta().err()).collect()
+        booleans.chain(self.login_meta().err()).chain(self.job_name().err()).collect()
+    }
+
+    fn job_name(&self) -> Result<(), Fault> {
+        let checked = self.get(JOB_NAME).map_or(Ok(()), |name| job_name(name).map(drop));
+        checked.map_err(|message| Fault {
+            place: Place::Variable(JOB_NAME),
+            field: FieldPath::root(),
+            message,
+        })
     }
 
     /// A line for each variable that its user would expect to have an effect: Consul's for basic authentication, and unknown ones

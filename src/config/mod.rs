@@ -14,6 +14,7 @@ mod document;
 mod environment;
 mod fault;
 mod findings;
+mod identity;
 mod overrides;
 mod path;
 mod scalar;
@@ -25,10 +26,11 @@ mod value;
 mod yaml;
 
 pub use address::without_needless_brackets;
-pub use environment::{Environment, Identity};
+pub use environment::Environment;
 #[cfg(test)]
 pub(crate) use environment::{fields as variable_fields, known as known_variables};
 pub use fault::{Fault, Faults, Place};
+pub use identity::{Identity, Naming, job_name};
 pub use overrides::Overrides;
 pub use path::FieldPath;
 pub use sections::{

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::Naming;
 use crate::escape::{escape_control_chars, printable};
 use crate::status::{Entry, Lock, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
@@ -31,7 +32,7 @@ pub enum View {
 /// A semaphore or a lock with a waiter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Awaited {
-    /// Its name.
+    /// Its name, or its prefix.
     pub name: String,
     /// The time waited.
     pub waited: Duration,
@@ -53,9 +54,9 @@ pub struct Awaited {
 
 impl View {
     /// The required semaphores and locks that the agent does not hold.
-    pub fn of(status: &Status) -> Self {
-        let semaphores = status.semaphores.iter().map(|one| (&one.entry, Awaited::semaphore(one)));
-        let locks = status.locks.iter().map(|one| (&one.entry, Awaited::lock(one)));
+    pub fn of(status: &Status, naming: Naming) -> Self {
+        let semaphores = status.semaphores.iter().map(|one| (&one.entry, Awaited::semaphore(one, naming)));
+        let locks = status.locks.iter().map(|one| (&one.entry, Awaited::lock(one, naming)));
         let required = semaphores.chain(locks);
         let required = required.filter(|(entry, _)| entry.required && entry.mode != Mode::OnDemand);
         let (held, missing): (Vec<_>, Vec<_>) = required.partition(|(entry, _)| entry.state == State::Held);
@@ -139,7 +140,7 @@ impl View {
 }
 
 impl Awaited {
-    fn semaphore(one: &Semaphore) -> Self {
+    fn semaphore(one: &Semaphore, naming: Naming) -> Self {
         let holders = one.holders.iter().filter(|holder| !holder.mine);
         Self {
             seen: one.queue_length.is_some(),
@@ -147,24 +148,24 @@ impl Awaited {
             place: one.position.map(|position| (position, one.queue_length.unwrap_or(position))),
             holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
             unlisted: one.unlisted(),
-            ..Self::entry(&one.entry)
+            ..Self::entry(&one.entry, naming.of(&one.entry.name, &one.prefix))
         }
     }
 
-    fn lock(one: &Lock) -> Self {
+    fn lock(one: &Lock, naming: Naming) -> Self {
         let leader = one.leader.iter().filter(|leader| !leader.mine);
         Self {
             seen: true,
             holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
             // Rounded up: with a second left the lock is not free yet.
             delayed: one.delayed_seconds.map(|left| duration(Some(left.ceil()))),
-            ..Self::entry(&one.entry)
+            ..Self::entry(&one.entry, naming.of(&one.entry.name, &one.key))
         }
     }
 
-    fn entry(one: &Entry) -> Self {
+    fn entry(one: &Entry, title: &str) -> Self {
         Self {
-            name: one.name.clone(),
+            name: title.to_owned(),
             waited: duration(one.age_seconds),
             reason: one.reason.clone(),
             logged: if one.state == State::Starting {

@@ -46,7 +46,7 @@ fn a_flag_precedes_a_variable_and_a_variable_the_file() {
     flags.flag("--session-name", "session.name", Some("flag"));
     flags.flag("--log-level", "log.level", None::<&str>);
     let config = load(FILE, &variables, &flags).unwrap().config;
-    assert_eq!((config.session.name.as_str(), config.session.ttl), ("flag", Duration::from_secs(40)));
+    assert_eq!((config.session.name.as_deref(), config.session.ttl), (Some("flag"), Duration::from_secs(40)));
     assert_eq!((config.http.listen, config.log.level), (None, LogLevel::Info));
 }
 

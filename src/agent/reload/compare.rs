@@ -95,8 +95,9 @@ fn fixed_keys(old: &Config, new: &Config) -> [(&'static str, bool); 20] {
         hooks: _,
         drain: _,
         reload: _,
-        // From the environment, which does not change.
+        // From the environment and the command line, which do not change.
         identity: _,
+        naming: _,
     } = old;
     let Settings { address, token: _, datacenter, namespace, partition, max_wait: _, tls: _ } = consul;
     let Session {
@@ -162,6 +163,7 @@ fn changed_keys(old: &Config, new: &Config) -> impl Iterator<Item = String> {
         readiness: _,
         workload: _,
         identity: _,
+        naming: _,
     } = old;
     let fields = [
         ("consul.token", *token != new.consul.token),

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::environment::Identity;
 use super::findings::Findings;
+use super::identity::{Identity, Naming};
 use super::path::FieldPath;
 
 mod acquire;
@@ -119,6 +119,8 @@ pub struct Config {
     pub log: Log,
     /// The agent's identity, for people.
     pub identity: Identity,
+    /// How messages name the entries.
+    pub naming: Naming,
 }
 
 impl Config {
@@ -169,6 +171,7 @@ impl RawConfig {
             reload: reload.unwrap_or_default().check(),
             log: log.unwrap_or_default().check(),
             identity,
+            naming: Naming::default(),
         }
     }
 

@@ -20,8 +20,8 @@ pub(super) const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawSession {
-    /// The beginning of the names of its sessions. The agent's identity and 16 digits follow.
-    #[schemars(extend("default" = "slotkeeper"))]
+    /// The beginning of the names of its sessions, by default `slotkeeper` with the first semaphore or lock. The agent's identity
+    /// and 16 digits follow.
     pub(super) name: Option<String>,
     /// 10s to 24h. The lease lasts at most this long after Consul's last answer. The slot of an agent that died is free again
     /// after up to twice this.
@@ -49,8 +49,8 @@ pub(super) struct RawSession {
 /// The session that all slots belong to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {
-    /// Its name, for people.
-    pub name: String,
+    /// The beginning of its name, for people; none: a text that names the first semaphore or lock.
+    pub name: Option<String>,
     /// Consul's TTL: 10 s to 24 h.
     pub ttl: Duration,
     /// What Consul does with its keys when it ends.
@@ -110,7 +110,7 @@ impl RawSession {
             );
         }
         Session {
-            name: value::line(name, &at.key("name"), findings).unwrap_or_else(|| "slotkeeper".to_owned()),
+            name: value::line(name, &at.key("name"), findings),
             ttl,
             behavior: behavior.unwrap_or_default(),
             // Consul reduces a longer lock-delay to 60 s without an error.
