@@ -287,7 +287,7 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
     fn a_table_of_participants() {
         let pod = Identity {
             pod: Some("batch-7".into()),
-            node: Some("n1".into()),
+            namespace: Some("n1".into()),
             pid: Some(1),
             ..Identity::default()
         };
@@ -312,7 +312,7 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
             "\
 SESSION    STATE    SLOTS  PRIORITY  SINCE                 WHO                       NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
 a          held     1      2         2026-01-02T03:04:05Z  vm pid 7                  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-b          waiting  2      2         2026-01-02T03:04:05Z  batch-7 on n1             slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+b          waiting  2      2         2026-01-02T03:04:05Z  n1/batch-7                slotkeeper  vm    30s  delete    1.5s        serfHealth,web
 c          waiting  1      -         -                     foreign client: db\\u{1b}  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
 d\\u{202e}  dead     1      -         -                     -                         no session  -     -    -         -           -
 "

@@ -47,6 +47,7 @@ mod foreign;
 mod hold;
 mod hooks;
 mod hostile;
+mod identity;
 mod impostor;
 mod inspect;
 mod interrupt;

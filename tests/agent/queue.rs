@@ -314,7 +314,7 @@ fn a_slot_granted_to_a_dead_waiter_is_free_when_its_session_ends() {
 }
 
 #[test]
-fn a_holder_granted_by_name_writes_its_identity_soon() {
+fn a_holder_granted_by_name_is_named_at_once_and_completes_its_contender_key_soon() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut leaver = holder(&address, 2, "");
@@ -324,9 +324,17 @@ fn a_holder_granted_by_name_writes_its_identity_soon() {
     next.await_state("waiting");
     await_next(&operator, &[&next]);
     assert_eq!(leaver.terminate(), Some(0));
+    // The releaser has written it.
+    let session = next.session();
+    let granted = entry(&operator, &session).0;
+    assert_eq!(
+        (&granted["state"], &granted["who"]["pod"]),
+        (&"held".into(), &"loader-1".into()),
+        "{granted}"
+    );
     next.await_ready();
-    let (session, status) = (next.session(), next.semaphore());
-    wait_for("its name in its entry", || entry(&operator, &session).0["who"]["pod"] == "loader-1");
+    let status = next.semaphore();
+    wait_for("the rest of its entry", || entry(&operator, &session).0["who"]["node"] == "node-7");
     let said = entry(&operator, &session).0;
     assert_eq!((&said["state"], &said["slots"]), (&"held".into(), &1.into()));
     assert_eq!(said["indexes"], status["slot_indexes"]);

@@ -67,15 +67,15 @@ fn every_key_is_stored_as_it_is_written() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for (keys, ttl, behavior, lock_delay, name) in [
-        ("", "45s", Behavior::Delete, Duration::from_secs(15), "slotkeeper"),
+        ("", "45s", Behavior::Delete, Duration::from_secs(15), "slotkeeper s:"),
         // Zero has to be sent: what is left out is 15 s to Consul.
-        ("lock_delay: 0s", "45s", Behavior::Delete, Duration::ZERO, "slotkeeper"),
+        ("lock_delay: 0s", "45s", Behavior::Delete, Duration::ZERO, "slotkeeper s:"),
         (
             "ttl: 1m30s, lock_delay: 1500ms, behavior: release",
             "90s",
             Behavior::Release,
             Duration::from_millis(1500),
-            "slotkeeper",
+            "slotkeeper s:",
         ),
         (
             "ttl: 24h, lock_delay: 60s, name: the night's import",

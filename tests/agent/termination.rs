@@ -56,7 +56,7 @@ fn a_wait_that_timed_out_names_the_slot_and_its_holders() {
     first.await_life();
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--timeout", "2s"], &["true"]);
     assert_eq!(job.code(), Some(75), "{}", job.log());
-    assert_says(&message(&job), &["timed out after 2s waiting for one: 1st of 1 in the queue, held by "]);
+    assert_says(&message(&job), &["timed out after 2s waiting for p/one: 1st of 1 in the queue, held by "]);
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--try"], &["true"]);
     assert_eq!(job.code(), Some(75), "{}", job.log());
     assert_says(&message(&job), &["p/one: no free slot (1 of 1 taken by "]);
@@ -64,7 +64,7 @@ fn a_wait_that_timed_out_names_the_slot_and_its_holders() {
     assert_eq!(job.code(), Some(69), "{}", job.log());
     assert_says(
         &message(&job),
-        &["timed out after 300ms waiting for Consul, without a slot of one", "the last failure was"],
+        &["timed out after 300ms waiting for Consul, without a slot of p/one", "the last failure was"],
     );
 }
 
@@ -79,7 +79,7 @@ fn a_signal_that_ends_the_waiting_is_named() {
     wait_for("its place in line", || job.log().contains(log_events::WAITING));
     job.signal(Signal::TERM);
     assert_eq!(job.code(), Some(143), "{}", job.log());
-    assert_says(&message(&job), &["ended by SIGTERM while it waited for one: 1st of 1 in the queue"]);
+    assert_says(&message(&job), &["ended by SIGTERM while it waited for p/one: 1st of 1 in the queue"]);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_lost_slot_and_a_command_killed_for_its_time_are_explained() {
     job.await_life();
     operator.destroy(&operator.holders("p/one").remove(0));
     assert_eq!(job.code(), Some(80), "{}", job.log());
-    assert_says(&message(&job), &["the slot of one was lost (session_gone), on which the command runs"]);
+    assert_says(&message(&job), &["the slot of p/one was lost (session_gone), on which the command runs"]);
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--stop-after", "1s"], &live);
     job.await_life();
     job.signal(Signal::TERM);

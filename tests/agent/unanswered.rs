@@ -40,7 +40,7 @@ fn unanswered_sessions_are_found_by_name_and_destroyed_first() {
     let sessions = operator.sessions();
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     assert_eq!(sessions[0].id, agent.session());
-    let who = format!("slotkeeper {} pid {}", host(), agent.pid());
+    let who = format!("slotkeeper s: {} pid {}", host(), agent.pid());
     assert_eq!(without_digits(&sessions[0].name), who);
     let kinds: Vec<_> = proxy.asked().into_iter().map(|asked| asked.kind).collect();
     let lost = [Kind::SessionCreate, Kind::Other, Kind::SessionDestroy];

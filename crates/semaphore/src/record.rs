@@ -12,6 +12,9 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::{Identity, SessionId, printable, size};
+use next_who::short_id;
+
+mod next_who;
 
 /// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
 pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
@@ -27,9 +30,6 @@ const NEXT: &str = "Next";
 
 /// The field with the identities of the waiters in the hint.
 const NEXT_WHO: &str = "NextWho";
-
-/// Characters of a session by which that field names it: its whole id would double the field's size.
-const SHORT_ID: usize = 8;
 
 /// Marks at the end of the value: only slotkeeper clients take part, with a lookout; the same, without a lookout; no meaning.
 const ATTENDED: &[u8] = b" ";
@@ -304,7 +304,7 @@ impl Record {
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
         let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
         let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
-        let next_who = object.get(NEXT_WHO).map(|who| decode_next_who(who, &next)).unwrap_or_default();
+        let next_who = object.get(NEXT_WHO).map(|who| next_who::decode(who, &next)).unwrap_or_default();
         let has_lookout = value.ends_with(ATTENDED);
         let ours = has_lookout || value.ends_with(QUIET);
         let touched =
@@ -328,7 +328,7 @@ impl Record {
         }
         let next = || self.next.iter().map(SessionId::as_str).collect();
         object.hint(NEXT, (!self.next.is_empty()).then(next));
-        object.hint(NEXT_WHO, self.encode_next_who());
+        object.hint(NEXT_WHO, next_who::encode(&self.next, &self.next_who));
         object.hint(OFFERED, None);
         let mut value = object.to_string().into_bytes();
         value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
@@ -338,14 +338,6 @@ impl Record {
             (false, false) => b"",
         });
         value
-    }
-
-    fn encode_next_who(&self) -> Option<Value> {
-        let next = self.next.iter();
-        let who: BTreeMap<_, _> =
-            next.filter_map(|session| Some((short_id(session), self.next_who(session)?))).collect();
-        // A struct of texts and numbers always serialises.
-        serde_json::to_value(&who).ok().filter(|_| !who.is_empty())
     }
 
     /// An upper bound of the encoded size without the hints.
@@ -412,19 +404,6 @@ fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), Not
 fn decode_next(value: &Value) -> Vec<SessionId> {
     let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
     ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
-}
-
-/// Any client may have written them, and a handoff repeats them.
-fn decode_next_who(value: Value, next: &[SessionId]) -> BTreeMap<String, Identity> {
-    let found: BTreeMap<String, Identity> = serde_json::from_value(value).unwrap_or_default();
-    let named = |short: &String| next.iter().any(|session| short_id(session) == short);
-    found.into_iter().filter(|(short, _)| named(short)).map(|(short, who)| (short, who.brief())).collect()
-}
-
-/// The beginning of a session's id.
-fn short_id(session: &SessionId) -> &str {
-    let id = session.as_str();
-    id.char_indices().nth(SHORT_ID).map_or(id, |(end, _)| &id[..end])
 }
 
 /// The beginning of a foreign text, made safe to print.

@@ -44,9 +44,9 @@ fn command(consul: &Consul, flags: &str, command: &str) -> String {
     format!("{BINARY} run p/one -n 1 {flags} --http-addr {} -- {command}", consul.address())
 }
 
-/// The row of the screen that tells of the wait.
+/// The row of the screen that tells of the wait. An agent names the semaphore, and `run` its prefix.
 fn row(screen: &str) -> Option<&str> {
-    screen.lines().find(|row| row.contains(" · one: "))
+    screen.lines().find(|row| row.contains(" · p/one: ") || row.contains(" · one: "))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_line_follows_the_wait_and_is_gone_when_the_command_begins() {
     let mut shell = Shell::start_on(Some("xterm"));
     shell.press(&format!("clear; stty -g; {}; echo \"code\" $?; stty -g\n", command(&consul, "", STARTED)));
     let holder = ahead[0].pid().as_raw_nonzero();
-    let held_by = format!("held by {} pid {holder}", host());
+    let held_by = format!("held by sleep on {} pid {holder}", host());
     shell.await_screen("the second place, and who holds", |screen| {
         row(screen).is_some_and(|row| row.contains("2nd of 2 in the queue") && row.contains(&held_by))
     });
@@ -220,13 +220,15 @@ fn without_a_terminal_a_line_reports_the_wait_and_each_new_position() {
     };
     let mut told = waiter("warn");
     let holder = ahead[0].pid().as_raw_nonzero();
-    let first =
-        format!("slotkeeper: waiting for one: 2nd of 2 in the queue, held by {} pid {holder}\n", host());
+    let first = format!(
+        "slotkeeper: waiting for p/one: 2nd of 2 in the queue, held by sleep on {} pid {holder}\n",
+        host()
+    );
     // On a busy machine it is told before that it waits, when it does not know where yet.
     wait_for("the first line", || told.log().ends_with(&first));
     let mut silent = waiter("error");
     leave(ahead.pop().unwrap());
-    let second = "slotkeeper: waiting for one: 1st of ";
+    let second = "slotkeeper: waiting for p/one: 1st of ";
     wait_for("the second line", || told.log().contains(second));
     leave(ahead.pop().unwrap());
     assert_eq!((told.code(), silent.code()), (Some(0), Some(0)), "{}{}", told.log(), silent.log());
@@ -258,12 +260,12 @@ fn no_line_is_printed_beside_a_log_that_reports_the_wait_or_is_json() {
     wait_for("them to stand in line", || in_line() == silent.len());
     // One that comes later and has said where it stands: those before have had the time for it.
     let mut told = waiter(&[(level, "warn")]);
-    wait_for("the line of the last", || told.log().contains("slotkeeper: waiting for one: "));
+    wait_for("the line of the last", || told.log().contains("slotkeeper: waiting for p/one: "));
     ahead.into_iter().for_each(leave);
     assert_eq!(told.code(), Some(0));
     for job in &mut silent {
         assert_eq!(job.code(), Some(0));
-        assert!(!job.log().contains("waiting for one: "), "{}", job.log());
+        assert!(!job.log().contains("waiting for p/one: "), "{}", job.log());
     }
     assert!(silent[0].log().contains(" INFO ") && silent[2].log().starts_with('{'));
 }
@@ -275,7 +277,7 @@ fn on_a_dumb_terminal_lines_are_printed() {
     let _ahead = crowd(&consul, 0);
     let mut shell = Shell::start_on(Some("dumb"));
     shell.press(&format!("{}\n", command(&consul, "", STARTED)));
-    shell.expect("slotkeeper: waiting for one: 1st of 1 in the queue");
+    shell.expect("slotkeeper: waiting for p/one: 1st of 1 in the queue");
 }
 
 #[test]
@@ -286,7 +288,7 @@ fn the_line_names_the_holder_of_a_lock() {
     wait_for("the holder", || operator.keys("p/two").len() == 1);
     let mut shell = Shell::start_on(Some("xterm"));
     shell.press(&format!("clear; {BINARY} run p/two --http-addr {} -- {STARTED}\n", consul.address()));
-    let expected = format!(" · two: held by {} pid {}", host(), holder.pid().as_raw_nonzero());
+    let expected = format!(" · p/two: held by sleep on {} pid {}", host(), holder.pid().as_raw_nonzero());
     shell.await_screen(&expected, |screen| screen.contains(&expected));
     holder.signal(Signal::TERM);
     let screen = shell.await_screen("the command", |screen| screen.contains("up and running"));

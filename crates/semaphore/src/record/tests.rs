@@ -34,9 +34,29 @@ fn keeps_spelling_of_names() {
 }
 
 #[test]
+fn an_identity_in_the_handoff_list_is_as_in_words() {
+    let some = |text: &str| Some(text.to_owned());
+    let host = Identity { host: some("vm"), user: some("root"), ..Identity::default() };
+    let pod = Identity { pod: some("loader-7"), ..host.clone() };
+    for who in [
+        Identity { name: some("import"), pid: Some(7), ..host.clone() },
+        Identity { pid: Some(7), ..host.clone() },
+        Identity { namespace: some("batch"), name: some("import"), ..pod.clone() },
+        Identity { name: some("import"), ..Identity::default() },
+        host,
+        pod,
+    ] {
+        let mut record = Record::new(Form::List, 1);
+        record.set_next(vec!["a".into()], |_| Some(&who));
+        let decoded = Record::decode(&record.encode(), 0).unwrap();
+        assert_eq!(decoded.next_who(&"a".into()).unwrap().in_words(), who.in_words());
+    }
+}
+
+#[test]
 fn identities_of_the_handoff_list_are_bounded_and_go_with_their_sessions() {
     let long = "n".repeat(400);
-    let who = |name: &str| format!(r#"{{"name":"{name}","pid":7,"x":1}}"#);
+    let who = |name: &str| format!(r#"["{name}","vm",7]"#);
     let value = |next: &str, who: &str| {
         format!(r#"{{"Limit":1,"Holders":[],"Next":[{next}],"NextWho":{who},"Note":1}}"#)
     };
@@ -48,13 +68,13 @@ fn identities_of_the_handoff_list_are_bounded_and_go_with_their_sessions() {
     assert_eq!((name(&record, "bcd").as_deref(), name(&record, "gone")), (Some("b"), None));
     // An older client that hands off leaves the field as it is.
     record.next.remove(0);
-    let rest = value(r#""bcd""#, r#"{"bcd":{"name":"b","pid":7}}"#);
+    let rest = value(r#""bcd""#, r#"{"bcd":["b","vm",7]}"#);
     assert_eq!(String::from_utf8(record.encode()).unwrap(), rest);
     assert!(Record::decode(value(r#""bcd""#, &found).as_bytes(), 0).unwrap().agrees(&record));
     // Without names the field is gone, and what is no map of identities counts for none.
     record.next.clear();
     assert_eq!(record.encode(), br#"{"Limit":1,"Holders":[],"Note":1}"#);
-    for odd in ["7", "[]", r#"{"bcd":7}"#, r#"{"bcd":{"pid":-1}}"#] {
+    for odd in ["7", "[]", r#"{"bcd":7}"#, r#"{"bcd":["b","vm",-1]}"#, r#"{"bcd":["b","vm"]}"#] {
         let record = Record::decode(value(r#""bcd""#, odd).as_bytes(), 0).unwrap();
         assert_eq!((name(&record, "bcd"), record.next.len()), (None, 1), "{odd}");
     }

@@ -455,7 +455,8 @@ fn a_grant_by_name_has_the_identity_that_the_handoff_list_has() {
         },
     );
     let first = planned(&named, &settings(1, 1), hold, false);
-    let lock = r#"{"Limit":1,"Holders":["me"],"Next":["b","c"],"NextWho":{"b":{"name":"b","host":"vm","pid":7},"c":{"name":"c","host":"vm","pid":7}}} "#;
+    let lock =
+        r#"{"Limit":1,"Holders":["me"],"Next":["b","c"],"NextWho":{"b":["b","vm",7],"c":["c","vm",7]}} "#;
     assert_eq!(lock_of(&first), lock);
     let before = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let release = planned(&after_reading(before, lock, 60), &settings(1, 1), leave, false);
@@ -464,8 +465,7 @@ fn a_grant_by_name_has_the_identity_that_the_handoff_list_has() {
         _ => None,
     });
     assert_eq!(granted.unwrap().who.in_words().as_deref(), Some("b on vm pid 7"));
-    let rest =
-        r#"{"Limit":1,"Holders":["b"],"Next":["c"],"NextWho":{"c":{"name":"c","host":"vm","pid":7}}} "#;
+    let rest = r#"{"Limit":1,"Holders":["b"],"Next":["c"],"NextWho":{"c":["c","vm",7]}} "#;
     assert_eq!(lock_of(&release), rest);
 }
 
