@@ -115,7 +115,7 @@ fn limits_and_slots_are_bounded() {
     }
     refused(one(&format!("body: {}", "x".repeat(1025))), "semaphores[0].body");
     assert_eq!(one("slots: 4").unwrap().config.semaphores[0].slots, 4);
-    for possible in ["limit: 8900, format: map", "limit: 10000", "limit: 8800, slots: 8800"] {
+    for possible in ["limit: 8880, format: map", "limit: 10000", "limit: 8800, slots: 8800"] {
         one(possible).unwrap();
     }
     let faults = one("limit: 10000, slots: 10000").unwrap_err();

@@ -88,7 +88,7 @@ p: semaphore (list), 3 of 2 slots taken, ModifyIndex 101
 
 HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  SLOT  SINCE                 BEHAVIOR  CHECKS
 gone    dead   1      -                            dead    -       -    -     -                     -         -
-b       held   1      batch-7 on n1                live    2m 13s  30s  1     2026-01-02T03:01:52Z  delete    serfHealth
+b       held   1      batch-7                      live    2m 13s  30s  1     2026-01-02T03:01:52Z  delete    serfHealth
 a       held   1      foreign client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
 
 WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                 BEHAVIOR  CHECKS
