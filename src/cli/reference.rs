@@ -76,7 +76,9 @@ fn rows(schema: &Value, key: &str, flags: &BTreeMap<String, String>, config: &Co
     let default = match &schema["default"] {
         Value::Null => String::new(),
         Value::String(text) => format!("`{text}`"),
-        other => format!("`{other}`"),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            format!("`{}`", schema["default"])
+        }
     };
     let variable = variable_fields().find(|(_, field)| *field == key).map(|(name, _)| name);
     let reload = match key {

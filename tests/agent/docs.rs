@@ -51,6 +51,8 @@ run! {
     compatibility: "compatibility.md",
     glossary: "glossary.md",
     stability: "stability.md",
+    comparison: "comparison.md",
+    configuration: "configuration.md",
 }
 
 /// The other pages, each with the test that takes it at its word.

@@ -460,9 +460,9 @@ fn a_grant_by_name_has_the_identity_that_the_handoff_list_has() {
     assert_eq!(lock_of(&first), lock);
     let before = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let release = planned(&after_reading(before, lock, 60), &settings(1, 1), leave, false);
-    let granted = release.write.iter().flat_map(|write| &write.ops).find_map(|op| match op {
-        Op::Lock { key, value, .. } if key == "p/b" => Entry::decode(value),
-        _ => None,
+    let granted = release.write.iter().flat_map(|write| &write.ops).find_map(|op| {
+        let Op::Lock { key, value, .. } = op else { return None };
+        Entry::decode(value).filter(|_| key == "p/b")
     });
     assert_eq!(granted.unwrap().who.in_words().as_deref(), Some("b on vm pid 7"));
     let rest = r#"{"Limit":1,"Holders":["b"],"Next":["c"],"NextWho":{"c":["c","vm",7]}} "#;
