@@ -72,6 +72,28 @@ pub fn show(duration: Duration) -> String {
     if shown.is_empty() { "0s".to_owned() } else { shown }
 }
 
+/// A duration for people, in its two largest units: `12s`, `3m49s`, `2h5m`, `4d3h`.
+pub fn age(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(units.len() - 1);
+    let mut rest = seconds;
+    let mut shown = String::new();
+    for (unit, name) in units.iter().skip(first).take(2) {
+        let count = rest / unit;
+        rest %= unit;
+        if count > 0 || shown.is_empty() {
+            shown.push_str(&format!("{count}{name}"));
+        }
+    }
+    shown
+}
+
+/// The [`age`] of a number of seconds, as JSON has it.
+pub fn of_seconds(seconds: f64) -> String {
+    age(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
 fn split_where(text: &str, stop: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(stop).unwrap_or(text.len()))
 }
@@ -97,6 +119,23 @@ mod tests {
         for text in ["", " ", "s", "1.5s", "30 s", "-1s", "30sec", "forever", "1s ", "ms1", "99999999999s"] {
             assert!(parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn an_age_has_its_two_largest_units() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (229, "3m49s"),
+            (3600, "1h"),
+            (7535, "2h5m"),
+            (86_400, "1d"),
+            (356_461, "4d3h"),
+        ] {
+            assert_eq!(age(Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(age(Duration::from_millis(59_999)), "59s");
     }
 
     proptest! {

@@ -12,6 +12,7 @@ use slotkeeper_semaphore::plan::Write;
 use slotkeeper_semaphore::{Commit, Failure, FailureKind, LockKeyState, View};
 
 pub mod evict;
+pub mod list;
 mod participants;
 mod prefix_snapshot;
 

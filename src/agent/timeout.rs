@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::{Agent, fatal};
 use crate::clock;
 use crate::config::{LogLevel, Wait};
+use crate::duration::age;
 use crate::duration::show;
 use crate::exit::Exit;
-use crate::progress::{View as Awaited, time};
+use crate::progress::View as Awaited;
 use crate::stderr::Stderr;
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::{Failure, Machine, Name, Obstacle, SessionId, View, printable};
@@ -117,7 +118,7 @@ fn holder(session: &SessionId, entry: Option<&Entry>) -> String {
     let who = who.unwrap_or_else(|| format!("session {}", printable(session.as_str(), MAX_SESSION)));
     let since = entry.and_then(|entry| clock::wall().moment(&entry.since));
     match since {
-        Some(since) => format!("{who} for {}", time(clock::now().since(since))),
+        Some(since) => format!("{who} for {}", age(clock::now().since(since))),
         None => who,
     }
 }

@@ -6,9 +6,11 @@ use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
-use super::row::{NONE, Row, counted};
+use super::output::ResultOutput;
+use super::row::{Row, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, print_result, run_requests};
+use super::table::NONE;
+use super::{Exit, run_requests};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place, Watch};
 use crate::schema_version::SchemaVersion;
@@ -26,9 +28,8 @@ pub(super) struct Destroy {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// Print what was done as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: ResultOutput,
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
@@ -37,14 +38,14 @@ pub(super) struct Destroy {
 
 impl Destroy {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let client = self.consul.client()?;
+        let (client, prefix) = self.consul.target(&self.prefix)?;
         run_requests(&client, async {
-            let snapshot = Watch::new(&client, &self.prefix).next().await?;
+            let snapshot = Watch::new(&client, &prefix).next().await?;
             let lock = snapshot.lock();
             let view = lock.as_ref().unwrap_or(&snapshot.view);
             if view.lock == LockKeyState::Missing {
                 plan::check_visible(view).map_err(Error::Denied)?;
-                let what = format!("no semaphore and no lock at {}", printable(&self.prefix));
+                let what = format!("no semaphore and no lock at {}", printable(&prefix));
                 return Err(Error::Missing(what).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
@@ -61,11 +62,11 @@ impl Destroy {
             }
             let place = match lock {
                 Some(_) => Place::Lock(key),
-                None => Place::Semaphore(self.prefix.clone()),
+                None => Place::Semaphore(prefix.clone()),
             };
             let changed = operator::change(&client, &place, plan).await?;
             let in_words = |done: &Done| format!("{} was deleted", printable(&done.key));
-            print_result(&Done::of(&self.prefix, &changed), self.json, in_words)?;
+            self.output.print(&Done::of(&prefix, &changed), in_words)?;
             Ok(Exit::Done)
         })
     }

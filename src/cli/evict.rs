@@ -8,9 +8,10 @@ use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
+use super::output::ResultOutput;
 use super::row::NewHolder;
 use super::sessions::lock_or_prefix;
-use super::{Exit, print_message, print_result, run_requests};
+use super::{Exit, print_message, run_requests};
 use crate::escape::printable;
 use crate::operator::evict::{self, Method, Target};
 use crate::operator::{Error, Part, Place};
@@ -44,16 +45,16 @@ pub(super) struct Evict {
     /// How long to wait until the participant is out. With 0s, do not wait.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     wait: Duration,
-    /// Print what was done as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: ResultOutput,
     #[command(flatten)]
     consul: OperatorFlags,
 }
 
 impl Evict {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let client = self.consul.client()?;
+    pub(super) fn run(mut self) -> anyhow::Result<Exit> {
+        let client;
+        (client, self.prefix) = self.consul.target(&self.prefix)?;
         run_requests(&client, async {
             let target = evict::find(&client, &self.prefix, &self.session).await?;
             if target.newer && !self.force {
@@ -76,8 +77,8 @@ impl Evict {
     fn end(&self, target: &Target, after: Option<&View>) -> anyhow::Result<Exit> {
         let ended = Ended::of(self, target, after);
         let is_done = ended.evicted || self.wait.is_zero();
-        if self.json || is_done {
-            print_result(&ended, self.json, Ended::describe)?;
+        if self.output.document().is_some() || is_done {
+            self.output.print(&ended, Ended::describe)?;
         }
         if is_done {
             return Ok(Exit::Done);

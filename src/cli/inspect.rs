@@ -8,27 +8,32 @@ use std::io::{self, Write};
 use clap::Args;
 
 use super::operator_flags::{OperatorFlags, hidden};
+use super::output::{Form, Output, lines};
 use super::sessions::lock_or_prefix;
-use super::{Exit, json, live, run_requests, window};
-use crate::operator::{Found, Inspection, Watch};
+use super::{Exit, live, run_requests};
+use crate::escape::printable;
+use crate::operator::{Found, Inspection, Watch, list};
 use report::Report;
-use table::Look;
+use slotkeeper_consul::Client;
+
+/// The most prefixes that the message about an empty prefix names.
+const NEIGHBOURS: usize = 5;
 
 /// Show a semaphore or lock: its limit, its holders, and its queue in order.
 ///
 /// Everything is read from Consul with consistent reads. A holder without a locked key is dead: the next client reclaims its slots
-/// after its `prune_delay`, and `slotkeeper prune` at once. SINCE is the participant's own time stamp; Consul records no time, neither
-/// of a foreign client's acquisition nor of a session's last renewal. HEALTH is `live`, `dead`, or `unknown` if the token
-/// may not read its key or session. On a terminal, sessions are abbreviated where that is unambiguous. Exits with 1 if there is
-/// neither a semaphore nor a lock.
+/// after its `prune_delay`, and `slotkeeper prune` at once. AGE comes from the participant's own time stamp; Consul records no time,
+/// neither of a foreign client's acquisition nor of a session's last renewal. HEALTH is `live`, `dead`, or `unknown` if the token
+/// may not read its key or session. Unusual values add columns: STATE, SLOTS, PRIORITY, REMARK. `--output wide` shows all
+/// columns. On a terminal, narrow tables abbreviate sessions where that is unambiguous. Exits with 1 if there is neither a
+/// semaphore nor a lock.
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// Print JSON, with durations in seconds; with --watch one line per change.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Show each change until interrupted. On a terminal the tables are redrawn in place.
     #[arg(long)]
     watch: bool,
@@ -38,30 +43,52 @@ pub(super) struct Inspect {
 
 impl Inspect {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let client = self.consul.client()?;
-        let hint = hidden(&client);
+        let (client, prefix) = self.consul.target(&self.prefix)?;
         run_requests(&client, async {
-            let mut watch = Watch::new(&client, &self.prefix);
+            let mut watch = Watch::new(&client, &prefix);
             let mut next = async || watch.next().await.map(|snapshot| snapshot.inspect());
+            let hint = hidden(&client);
             if self.watch {
-                let never = live::follow(self.json, next, |seen| self.text(seen, &hint)).await?;
+                let show = |seen: &Inspection| self.text(&prefix, seen, &hint);
+                let never = live::follow(self.output.is_document(), next, show).await?;
                 match never {}
             }
             let seen = next().await?;
-            io::stdout().write_all(self.text(&seen, &hint)?.as_bytes())?;
+            let hint = match seen.found {
+                Found::Nothing => hint + &below(&client, &prefix).await,
+                Found::Unknown { .. }
+                | Found::Semaphore { .. }
+                | Found::Lock { .. }
+                | Found::Other { .. } => hint,
+            };
+            io::stdout().write_all(self.text(&prefix, &seen, &hint)?.as_bytes())?;
             Ok(if seen.found == Found::Nothing { Exit::Failed } else { Exit::Done })
         })
     }
 
-    fn text(&self, seen: &Inspection, hint: &str) -> anyhow::Result<String> {
-        let report = Report::of(&self.prefix, seen);
-        if self.json {
-            return json(&report, self.watch);
+    /// The text; `hint` explains an empty result.
+    fn text(&self, prefix: &str, seen: &Inspection, hint: &str) -> anyhow::Result<String> {
+        let report = Report::of(prefix, seen);
+        match self.output.form() {
+            Form::Document(format) => format.text(&report, self.watch),
+            Form::Names => Ok(lines(report.members().map(|one| printable(&one.row.session)))),
+            Form::Table(layout) => {
+                let hint = if seen.found == Found::Nothing { hint } else { "" };
+                Ok(table::of(&report, hint, layout))
+            }
         }
-        let hint = if seen.found == Found::Nothing { hint } else { "" };
-        // What is shown once scrolls, and a terminal wraps it by itself.
-        let columns = if self.watch { window::size().1 } else { window::ENDLESS };
-        Ok(table::of(&report, hint, Look { short: window::is_there(), columns })?)
+    }
+}
+
+/// The semaphores and locks below a prefix at which there is none, or beside it; empty if there are none, or they cannot be read.
+async fn below(client: &Client, prefix: &str) -> String {
+    match list::neighbours(client, prefix).await {
+        Ok(Some((folder, prefixes))) => {
+            let more = if prefixes.len() > NEIGHBOURS { ", …" } else { "" };
+            let prefixes: Vec<_> = prefixes.iter().take(NEIGHBOURS).map(|prefix| printable(prefix)).collect();
+            format!(". Below {} there are: {}{more}", printable(&folder), prefixes.join(", "))
+        }
+        Ok(None) | Err(_) => String::new(),
     }
 }
 

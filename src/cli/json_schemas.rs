@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{destroy, evict, inspect, prune, sessions, set_limit};
+use super::{destroy, evict, inspect, list, prune, sessions, set_limit};
 use crate::control::request::Reloaded;
 use crate::http::openapi::remove_unknown;
 use crate::status::Status;
@@ -85,6 +85,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
         ("readiness", schema::<Readiness<'_>>("the readiness file")),
         ("inspect", schema::<inspect::report::Report>("slotkeeper inspect --json")),
         ("sessions", sessions),
+        ("list", schema::<list::Report>("slotkeeper list --json")),
         ("results", one_of("results of operators' commands", &results)),
         ("reload", schema::<Reloaded>("POST /v1/reload")),
     ]

@@ -110,7 +110,8 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
         };
         match looked {
             Ok(now) => {
-                let is_news = now != seen || (screen.in_place && failure.is_some());
+                // Times go on, even if nothing else changes.
+                let is_news = now != seen || screen.in_place;
                 (seen, seen_at, pause) = (now, Instant::now(), PAUSE.0);
                 if failure.take().is_some() && !screen.in_place {
                     print_message("recovered")?;

@@ -18,6 +18,7 @@ use slotkeeper_consul::SetupError;
 
 mod agent;
 mod check;
+mod complete;
 mod completions;
 mod consent;
 mod consul_flags;
@@ -31,11 +32,13 @@ mod install;
 mod interrupt;
 #[cfg(test)]
 mod json_schemas;
+mod list;
 mod live;
 mod local;
 mod man;
 mod manual;
 mod operator_flags;
+mod output;
 mod probe;
 mod prune;
 #[cfg(test)]
@@ -44,10 +47,12 @@ mod reload;
 mod row;
 mod run;
 mod schema;
+mod session_ids;
 mod sessions;
 mod set_limit;
 mod start;
 mod status;
+mod table;
 mod version;
 mod wait;
 mod window;
@@ -77,6 +82,7 @@ enum Command {
     Reload(reload::Reload),
     Sessions(Box<sessions::Sessions>),
     Inspect(Box<inspect::Inspect>),
+    List(Box<list::List>),
     SetLimit(Box<set_limit::SetLimit>),
     Prune(Box<prune::Prune>),
     Destroy(Box<destroy::Destroy>),
@@ -84,6 +90,7 @@ enum Command {
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
+    Complete(complete::Complete),
     Man(man::Man),
     Install(install::Install),
     Dev(dev::Dev),
@@ -132,6 +139,7 @@ pub fn main() -> ExitCode {
         Command::Reload(reload) => reload.run(),
         Command::Sessions(sessions) => sessions.run(),
         Command::Inspect(inspect) => inspect.run(),
+        Command::List(list) => list.run(),
         Command::SetLimit(set_limit) => set_limit.run(),
         Command::Prune(prune) => prune.run(),
         Command::Destroy(destroy) => destroy.run(),
@@ -139,6 +147,7 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Complete(complete) => complete.run(),
         Command::Man(man) => man.run(),
         Command::Install(install) => install.run(),
         Command::Dev(dev) => dev.run(),
@@ -213,16 +222,6 @@ fn print_message(what: impl Display) -> io::Result<()> {
 fn json(value: &impl Serialize, in_one_line: bool) -> anyhow::Result<String> {
     let text = if in_one_line { serde_json::to_string(value) } else { serde_json::to_string_pretty(value) }?;
     Ok(escape_control_chars(&text) + "\n")
-}
-
-/// Prints a command's result, in words or as JSON.
-fn print_result<T: Serialize>(
-    done: &T,
-    as_json: bool,
-    in_words: impl Fn(&T) -> String,
-) -> anyhow::Result<()> {
-    let text = if as_json { json(done, false)? } else { in_words(done) + "\n" };
-    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Runs a short command's future to its end.

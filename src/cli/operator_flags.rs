@@ -1,5 +1,6 @@
 //! How operator commands connect to Consul, and log out.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -12,9 +13,9 @@ use clap::Args;
 use super::interrupt::interruptible;
 use super::{ConsulFlags, Exit, print_message};
 use crate::bridge;
-use crate::config::{self, Environment, Overrides};
+use crate::config::{self, Environment, Faults, Loaded, Overrides};
 use crate::operator;
-use slotkeeper_consul::{AddressNews, Client, Code, Observer, Operation};
+use slotkeeper_consul::{AddressNews, Client, Code, Observer, Operation, Settings};
 
 /// The longest wait for a logout after the result is known.
 const LOGOUT: Duration = Duration::from_secs(2);
@@ -22,33 +23,63 @@ const LOGOUT: Duration = Duration::from_secs(2);
 /// Consul's own flags and variables, and the `consul` section of an agent's configuration file.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct OperatorFlags {
-    /// An agent's configuration file, whose Consul address, token or login, and TLS settings are used.
+    /// An agent's configuration file, whose Consul address, token or login, and TLS settings are used. A name of its
+    /// semaphores or locks can be given in place of PREFIX.
     #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG", help_heading = "Consul")]
     config: Option<PathBuf>,
     #[command(flatten)]
     consul: ConsulFlags,
 }
 
+/// What flags, environment and file configure.
+pub(super) struct Connection {
+    /// How to reach Consul.
+    pub(super) settings: Settings,
+    /// The prefixes of the file's semaphores and locks, by their names.
+    pub(super) names: BTreeMap<String, String>,
+    /// Lines for standard error.
+    warnings: Vec<String>,
+}
+
 impl OperatorFlags {
-    /// A client of the Consul that the flags, the environment and the file configure.
-    pub(super) fn client(&self) -> anyhow::Result<Client> {
+    /// A client of the Consul that the flags, the environment and the file configure, and the prefix that `written` means.
+    pub(super) fn target(&self, written: &str) -> anyhow::Result<(Client, String)> {
+        let (client, prefix) = self.connect(Some(written))?;
+        Ok((client, prefix.unwrap_or_default()))
+    }
+
+    /// As [`Self::target`], for a command that may be about all of Consul.
+    pub(super) fn connect(&self, written: Option<&str>) -> anyhow::Result<(Client, Option<String>)> {
+        let connection = self.connection()?;
+        for warning in &connection.warnings {
+            writeln!(io::stderr(), "{warning}")?;
+        }
+        let prefix = written.map(|written| connection.prefix(written));
+        let client = Client::new(&connection.settings, Arc::new(AddressReports));
+        Ok((client.context("cannot create a Consul client")?, prefix))
+    }
+
+    /// What flags, environment and file configure.
+    pub(super) fn connection(&self) -> Result<Connection, Faults> {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
         let environment = Environment::of_process();
-        let (settings, warnings) = match &self.config {
-            Some(path) => {
-                let loaded = config::load(path, &overrides, &environment)?;
-                (loaded.config.consul, loaded.warnings)
-            }
-            None => {
-                let loaded = config::consul_settings(&overrides, &environment)?;
-                (loaded.config, loaded.warnings)
-            }
+        let Some(path) = &self.config else {
+            let Loaded { config, warnings } = config::consul_settings(&overrides, &environment)?;
+            return Ok(Connection { settings: config, names: BTreeMap::new(), warnings });
         };
-        for warning in warnings {
-            writeln!(io::stderr(), "{warning}")?;
-        }
-        Client::new(&settings, Arc::new(AddressReports)).context("cannot create a Consul client")
+        let Loaded { config, warnings } = config::load(path, &overrides, &environment)?;
+        let entries = config.semaphores.iter().map(|semaphore| &semaphore.entry).chain(&config.locks);
+        let prefix = |key: &str| key.strip_suffix("/.lock").unwrap_or(key).to_owned();
+        let names = entries.map(|entry| (entry.name.clone(), prefix(&entry.key))).collect();
+        Ok(Connection { settings: config.consul, names, warnings })
+    }
+}
+
+impl Connection {
+    /// The prefix that `written` means: that of an entry of this name, else itself.
+    pub(super) fn prefix(&self, written: &str) -> String {
+        self.names.get(written).cloned().unwrap_or_else(|| written.to_owned())
     }
 }
 

@@ -8,9 +8,11 @@ use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
-use super::row::{NONE, NewHolder, Row, cell, counted, holds};
+use super::output::ResultOutput;
+use super::row::{NewHolder, Row, cell, counted, holds};
 use super::sessions::lock_or_prefix;
-use super::{Exit, print_result, run_requests};
+use super::table::NONE;
+use super::{Exit, run_requests};
 use crate::clock;
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Part, Participant, Place, Watch};
@@ -32,9 +34,8 @@ pub(super) struct Prune {
     /// The semaphore's prefix in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// Print what was done as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: ResultOutput,
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
@@ -60,20 +61,19 @@ pub(super) struct Done {
 
 impl Prune {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let client = self.consul.client()?;
+        let (client, prefix) = self.consul.target(&self.prefix)?;
         run_requests(&client, async {
-            let snapshot = Watch::new(&client, &self.prefix).next().await?;
+            let snapshot = Watch::new(&client, &prefix).next().await?;
             plan::existing_record(&snapshot.view).map_err(|why| Error::of_plan(&snapshot.view, why))?;
             let dead: Vec<_> =
                 snapshot.participants().into_iter().filter(|one| one.role.state == Part::Dead).collect();
             let leftovers = snapshot.view.leftovers.len();
             if dead.is_empty() && leftovers == 0 {
-                let (prefix, key) = (self.prefix, snapshot.view.lock_key());
-                let nothing = Done { prefix, key, ..Done::default() };
-                print_result(&nothing, self.json, Done::describe)?;
+                let nothing = Done { prefix, key: snapshot.view.lock_key(), ..Done::default() };
+                self.output.print(&nothing, Done::describe)?;
                 return Ok(Exit::Done);
             }
-            if let Some(exit) = self.consent.refused(&intention(&self.prefix, &dead, leftovers)).await? {
+            if let Some(exit) = self.consent.refused(&intention(&prefix, &dead, leftovers)).await? {
                 return Ok(exit);
             }
             let whom: BTreeSet<SessionId> = dead.iter().map(|one| one.id.clone()).collect();
@@ -82,8 +82,8 @@ impl Prune {
                 plan::prune(view, &whom, &clock::wall().text(now), now)
                     .map_err(|why| Error::of_plan(view, why))
             };
-            let changed = operator::change(&client, &Place::Semaphore(self.prefix.clone()), plan).await?;
-            print_result(&Done::of(&self.prefix, dead, &changed), self.json, Done::describe)?;
+            let changed = operator::change(&client, &Place::Semaphore(prefix.clone()), plan).await?;
+            self.output.print(&Done::of(&prefix, dead, &changed), Done::describe)?;
             Ok(Exit::Done)
         })
     }

@@ -1,7 +1,7 @@
 //! `slotkeeper reload`: reloads the local agent's configuration.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout_at;
 
 use super::local::exchange_over;
+use super::output::ResultOutput;
 use super::{Exit, block_on, print_message};
 use crate::clock;
 use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
@@ -48,6 +49,8 @@ pub(super) struct Reload {
     /// How long to wait for the agent's answer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     timeout: Duration,
+    #[command(flatten)]
+    output: ResultOutput,
 }
 
 impl Reload {
@@ -58,7 +61,7 @@ impl Reload {
         let mut failures = Vec::new();
         if let Some(control) = &config.control {
             match block_on(ask(control, self.timeout))?? {
-                Asked::Answered(status, text) => return answered(status, &text),
+                Asked::Answered(status, text) => return self.answered(status, &text),
                 Asked::NoAgent(why) => failures.push(why),
             }
         }
@@ -110,7 +113,7 @@ impl Reload {
             let signals =
                 find(path).ok().filter(|found| found.claimant.pid == pid).map(|found| found.claimant.signals);
             match signals.filter(|signals| signals.answered > asked).and_then(|signals| signals.answer) {
-                Some(SignalAnswer::Reloaded(reloaded)) => return done(&reloaded),
+                Some(SignalAnswer::Reloaded(reloaded)) => return self.done(&reloaded),
                 Some(SignalAnswer::Refused(why)) => return refused(&why),
                 None if ended => {
                     print_message(format!("the agent, process {pid}, ended during the reload"))?;
@@ -126,6 +129,31 @@ impl Reload {
                 None => {}
             }
         }
+    }
+
+    /// Prints the answer of the control endpoints.
+    fn answered(&self, status: StatusCode, text: &str) -> anyhow::Result<Exit> {
+        #[derive(Deserialize)]
+        struct Refusal {
+            error: String,
+        }
+        if status == StatusCode::OK {
+            let reloaded = serde_json::from_str(text)
+                .context("the response at control.listen is not from an agent of this version")?;
+            return self.done(&reloaded);
+        }
+        let why = serde_json::from_str::<Refusal>(text)
+            .map_or_else(|_| format!("status {status}"), |refusal| refusal.error);
+        if status == StatusCode::UNPROCESSABLE_ENTITY {
+            return refused(&why);
+        }
+        print_message(escape_control_chars(&why))?;
+        Ok(Exit::Failed)
+    }
+
+    fn done(&self, reloaded: &Reloaded) -> anyhow::Result<Exit> {
+        self.output.print(reloaded, |reloaded| escape_control_chars(&reloaded.to_string()))?;
+        Ok(Exit::Done)
     }
 }
 
@@ -222,31 +250,6 @@ fn token(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     File::open(path).and_then(|file| file.take(MAX_TOKEN).read_to_string(&mut text)).with_context(cannot)?;
     Ok(text.trim().to_owned())
-}
-
-/// Prints the answer of the control endpoints.
-fn answered(status: StatusCode, text: &str) -> anyhow::Result<Exit> {
-    #[derive(Deserialize)]
-    struct Refusal {
-        error: String,
-    }
-    if status == StatusCode::OK {
-        let reloaded = serde_json::from_str(text)
-            .context("the response at control.listen is not from an agent of this version")?;
-        return done(&reloaded);
-    }
-    let why = serde_json::from_str::<Refusal>(text)
-        .map_or_else(|_| format!("status {status}"), |refusal| refusal.error);
-    if status == StatusCode::UNPROCESSABLE_ENTITY {
-        return refused(&why);
-    }
-    print_message(escape_control_chars(&why))?;
-    Ok(Exit::Failed)
-}
-
-fn done(reloaded: &Reloaded) -> anyhow::Result<Exit> {
-    writeln!(io::stdout(), "{}", escape_control_chars(&reloaded.to_string()))?;
-    Ok(Exit::Done)
 }
 
 fn refused(why: &str) -> anyhow::Result<Exit> {

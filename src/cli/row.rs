@@ -1,21 +1,17 @@
 //! A session and its role at a prefix, as JSON and in words for tables.
 
-use std::io;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use tabwriter::TabWriter;
 use utoipa::ToSchema;
 
+use super::table::NONE;
+use crate::duration;
 use crate::escape::printable;
 use crate::operator::{Participant, Role};
 use crate::status::identity::IdentitySchema;
 use slotkeeper_consul::{Behavior, Session};
-use slotkeeper_consul_dev::duration;
 use slotkeeper_semaphore::{Identity, SessionId, View};
-
-/// The cell of a missing value.
-pub(super) const NONE: &str = "-";
 
 /// One session as JSON. A field that is `None` is `null`. No field is omitted, except those of a participant.
 #[derive(Debug, Default, Serialize, ToSchema)]
@@ -53,7 +49,9 @@ pub(super) struct Row {
 
 impl From<Session> for Row {
     fn from(session: Session) -> Self {
-        let ttl = duration::parse(&session.ttl).ok().and_then(|nanos| u64::try_from(nanos).ok());
+        let ttl = slotkeeper_consul_dev::duration::parse(&session.ttl)
+            .ok()
+            .and_then(|nanos| u64::try_from(nanos).ok());
         let ttl = ttl.filter(|nanos| *nanos > 0).map(Duration::from_nanos);
         Self {
             session: session.id,
@@ -197,10 +195,16 @@ pub(super) fn cell(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or(NONE.into(), printable)
 }
 
-/// A table's text.
-pub(super) fn text_of(table: TabWriter<Vec<u8>>) -> io::Result<String> {
-    let bytes = table.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// Seconds since a participant's own time stamp; `None` if there is none that can be read.
+pub(super) fn seconds_since(since: Option<&str>, wall: SystemTime) -> Option<u64> {
+    let since = humantime::parse_rfc3339(since?).ok()?;
+    // Its clock may be ahead of this one.
+    Some(wall.duration_since(since).map_or(0, |time| time.as_secs()))
+}
+
+/// The cell of an age.
+pub(super) fn age(seconds: Option<u64>) -> String {
+    seconds.map_or(NONE.into(), |seconds| duration::age(Duration::from_secs(seconds)))
 }
 
 /// A number with its noun.

@@ -4,12 +4,14 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde::Serialize;
-use tabwriter::TabWriter;
 use utoipa::ToSchema;
 
 use super::operator_flags::{OperatorFlags, hidden};
-use super::row::{NONE, Row, cell, describe, hidden_keys, state_in_words, text_of};
-use super::{Exit, json, live, print_message, run_requests};
+use super::output::{Form, Output, lines};
+use super::row::{Row, age, cell, describe, hidden_keys, state_in_words};
+use super::session_ids::SessionIds;
+use super::table::{Column, Layout, NONE, always, table, unless, wide};
+use super::{Exit, live, print_message, run_requests};
 use crate::clock;
 use crate::config;
 use crate::escape::printable;
@@ -32,9 +34,8 @@ pub(super) struct Sessions {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: Option<String>,
-    /// Print JSON, with durations in seconds; with --watch one line per change.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Show each change until interrupted. On a terminal the table is redrawn in place.
     #[arg(long)]
     watch: bool,
@@ -50,12 +51,12 @@ pub(super) fn lock_or_prefix(written: &str) -> Result<String, &'static str> {
 
 impl Sessions {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let client = self.consul.client()?;
+        let (client, prefix) = self.consul.connect(self.prefix.as_deref())?;
         run_requests(&client, async {
-            match &self.prefix {
+            match prefix.as_deref() {
                 None => {
                     let (mut index, mut asked) = (0, client.clone());
-                    self.show(&client, async || {
+                    self.show(&client, None, async || {
                         if index == 0 {
                             // Start again from index 0, perhaps at another cluster.
                             asked = client.bound();
@@ -75,7 +76,8 @@ impl Sessions {
                 }
                 Some(prefix) => {
                     let mut watch = operator::Watch::new(&client, prefix);
-                    self.show(&client, async || Ok(self.participants(&watch.next().await?))).await
+                    let next = async || Ok(participants(prefix, &watch.next().await?));
+                    self.show(&client, Some(prefix), next).await
                 }
             }
         })
@@ -84,6 +86,7 @@ impl Sessions {
     async fn show<T>(
         &self,
         client: &Client,
+        prefix: Option<&str>,
         mut next: impl AsyncFnMut() -> Result<Shown<T>, operator::Error>,
     ) -> anyhow::Result<Exit>
     where
@@ -98,26 +101,21 @@ impl Sessions {
         if self.watch {
             let show = |shown: &Shown<T>| {
                 let rows = rows(&shown.rows);
-                if self.json {
-                    return json(&Report::of(self.prefix.as_deref(), &rows), true);
+                let text = self.text(&rows, prefix)?;
+                if !self.output.is_table() {
+                    return Ok(text);
                 }
-                let nothing_found = rows.is_empty().then(|| self.nothing_found(client));
-                let remarks = nothing_found.iter().chain(&shown.hidden).map(|remark| format!("{remark}\n"));
-                Ok(table(&rows, self.prefix.is_some())? + &remarks.collect::<String>())
+                let nothing_found = rows.is_empty().then(|| nothing_found(client, prefix));
+                Ok(text + &lines(nothing_found.into_iter().chain(shown.hidden.iter().cloned())))
             };
-            let never = live::follow(self.json, next, show).await?;
+            let never = live::follow(self.output.is_document(), next, show).await?;
             match never {}
         }
         let shown = next().await?;
         let rows = rows(&shown.rows);
-        let mut out = io::stdout().lock();
-        if self.json {
-            write!(out, "{}", json(&Report::of(self.prefix.as_deref(), &rows), false)?)?;
-        } else {
-            write!(out, "{}", table(&rows, self.prefix.is_some())?)?;
-            if rows.is_empty() {
-                print_message(self.nothing_found(client))?;
-            }
+        io::stdout().write_all(self.text(&rows, prefix)?.as_bytes())?;
+        if rows.is_empty() && !self.output.is_document() {
+            print_message(nothing_found(client, prefix))?;
         }
         // Rows stay unwrapped: programs read tables too.
         for hidden in &shown.hidden {
@@ -126,29 +124,34 @@ impl Sessions {
         Ok(if shown.is_there { Exit::Done } else { Exit::Failed })
     }
 
-    fn participants(&self, snapshot: &PrefixSnapshot) -> Shown<Participant> {
-        let rows = snapshot.participants();
-        let Hidden { keys, sessions } = snapshot.hidden(&rows);
-        let prefix = self.prefix.as_deref().unwrap_or_default();
-        let keys = keys.map(|rule| hidden_keys(prefix, &rule));
-        let sessions = sessions.map(|rule| {
-            format!(
-                "Consul does not show the sessions of all participants: they have just ended, or the token may not read \
-                 them; it needs {rule}"
-            )
-        });
-        // Whether there is anything is not known if keys are hidden.
-        let is_there = !rows.is_empty() || snapshot.inspect().found != Found::Nothing;
-        Shown { rows, hidden: keys.into_iter().chain(sessions).collect(), is_there }
+    fn text(&self, rows: &[Row], prefix: Option<&str>) -> anyhow::Result<String> {
+        match self.output.form() {
+            Form::Document(format) => format.text(&Report::of(prefix, rows), self.watch),
+            Form::Names => Ok(lines(rows.iter().map(|row| printable(&row.session)))),
+            Form::Table(layout) => Ok(table_of(rows, prefix.is_some(), layout)),
+        }
     }
+}
 
-    fn nothing_found(&self, client: &Client) -> String {
-        let whom = self
-            .prefix
-            .as_ref()
-            .map_or("no sessions".into(), |prefix| format!("no participants at {}", printable(prefix)));
-        format!("{whom}{}", hidden(client))
-    }
+fn participants(prefix: &str, snapshot: &PrefixSnapshot) -> Shown<Participant> {
+    let rows = snapshot.participants();
+    let Hidden { keys, sessions } = snapshot.hidden(&rows);
+    let keys = keys.map(|rule| hidden_keys(prefix, &rule));
+    let sessions = sessions.map(|rule| {
+        format!(
+            "Consul does not show the sessions of all participants: they have just ended, or the token may not read \
+             them; it needs {rule}"
+        )
+    });
+    // Whether there is anything is not known if keys are hidden.
+    let is_there = !rows.is_empty() || snapshot.inspect().found != Found::Nothing;
+    Shown { rows, hidden: keys.into_iter().chain(sessions).collect(), is_there }
+}
+
+fn nothing_found(client: &Client, prefix: Option<&str>) -> String {
+    let whom =
+        prefix.map_or("no sessions".into(), |prefix| format!("no participants at {}", printable(prefix)));
+    format!("{whom}{}", hidden(client))
 }
 
 /// The JSON.
@@ -178,43 +181,56 @@ struct Shown<T> {
     is_there: bool,
 }
 
-fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
-    let mut table = TabWriter::new(Vec::new()).padding(2);
-    write!(table, "SESSION\t")?;
+fn table_of(rows: &[Row], at_prefix: bool, layout: Layout) -> String {
+    let ids = SessionIds::of(rows.iter().map(|row| row.session.as_str()), layout.short_ids);
+    let mut columns = vec![always("SESSION", |row: &Row| ids.cell(&row.session))];
     if at_prefix {
-        write!(table, "STATE\tSLOTS\tPRIORITY\tSINCE\tWHO\t")?;
+        columns.extend(of_participant());
+        columns.push(wide("NAME", name));
+    } else {
+        columns.push(always("NAME", name).flexible());
     }
-    writeln!(table, "NAME\tNODE\tTTL\tBEHAVIOR\tLOCK-DELAY\tCHECKS")?;
-    for row in rows {
-        write!(table, "{}\t", cell(Some(&row.session)))?;
-        if let Some(role) = &row.role {
-            write!(
-                table,
-                "{}\t{}\t{}\t{}\t{}\t",
-                state_in_words(role),
-                role.slots.map_or(NONE.into(), |slots| slots.to_string()),
-                role.priority.map_or(NONE.into(), |priority| priority.to_string()),
-                cell(role.since.as_deref()),
-                describe(role),
-            )?;
-        }
-        let is_dead = row.role.as_ref().is_some_and(|role| role.state == Part::Dead);
-        let name = match row.found {
-            false if row.unknown => "unknown".into(),
-            false if is_dead => "no session".into(),
-            true | false => cell(row.name.as_deref()),
-        };
-        writeln!(
-            table,
-            "{name}\t{}\t{}\t{}\t{}\t{}",
-            cell(row.node.as_deref()),
-            cell(Some(&row.ttl)),
-            row.behavior.map_or(NONE, Behavior::as_str),
-            row.lock_delay_seconds.map_or(NONE.into(), |seconds| format!("{seconds}s")),
-            row.checks(),
-        )?;
+    columns.extend(of_session());
+    table(&columns, rows, layout)
+}
+
+/// The role of a participant.
+fn of_participant<'a>() -> [Column<'a, Row>; 6] {
+    let since = |row: &Row| row.role.as_ref().and_then(|role| role.since.clone());
+    let number = |number: Option<String>| number.unwrap_or(NONE.into());
+    [
+        always("STATE", |row: &Row| row.role.as_ref().map_or(NONE.into(), state_in_words)),
+        unless("1", "SLOTS", move |row: &Row| {
+            number(row.role.as_ref().and_then(|role| role.slots).map(|slots| slots.to_string()))
+        }),
+        unless("0", "PRIORITY", move |row: &Row| {
+            number(row.role.as_ref().and_then(|role| role.priority).map(|priority| priority.to_string()))
+        }),
+        always("WHO", |row: &Row| row.role.as_ref().map_or(NONE.into(), describe)).flexible(),
+        always("AGE", |row: &Row| age(row.role.as_ref().and_then(|role| role.age_seconds))),
+        wide("SINCE", move |row: &Row| cell(since(row).as_deref())),
+    ]
+}
+
+/// What Consul has of the session.
+fn of_session<'a>() -> [Column<'a, Row>; 5] {
+    let lock_delay = |row: &Row| row.lock_delay_seconds.map_or(NONE.into(), |seconds| format!("{seconds}s"));
+    [
+        always("NODE", |row: &Row| cell(row.node.as_deref())),
+        always("TTL", |row: &Row| cell(Some(&row.ttl))),
+        wide("BEHAVIOR", |row: &Row| row.behavior.map_or(NONE, Behavior::as_str).into()),
+        wide("LOCK-DELAY", lock_delay),
+        wide("CHECKS", Row::checks),
+    ]
+}
+
+fn name(row: &Row) -> String {
+    let is_dead = row.role.as_ref().is_some_and(|role| role.state == Part::Dead);
+    match row.found {
+        false if row.unknown => "unknown".into(),
+        false if is_dead => "no session".into(),
+        true | false => cell(row.name.as_deref()),
     }
-    text_of(table)
 }
 
 #[cfg(test)]
@@ -274,7 +290,7 @@ mod tests {
         };
         let rows: Vec<_> = [session("a", "1m30s"), hostile].map(Row::from).into();
         assert_eq!(
-            table(&rows, false).unwrap(),
+            table_of(&rows, false, Layout::WIDE),
             "\
 SESSION  NAME             NODE  TTL    BEHAVIOR  LOCK-DELAY  CHECKS
 a        slotkeeper       vm    1m30s  delete    1.5s        serfHealth,web
@@ -300,7 +316,8 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
             ..role(Part::Waiting)
         };
         let unknown = Role { foreign: None, who: None, since: None, priority: None, ..role(Part::Dead) };
-        let row = |id: &str, role| Row { role: Some(role), ..Row::from(session(id, "30s")) };
+        let now = humantime::parse_rfc3339("2026-01-02T03:06:06Z").unwrap();
+        let row = |id: &str, role| Row { role: Some(role), ..Row::from(session(id, "30s")) }.at(now);
         let rows = [
             row("a", role(Part::Held)),
             row("b", Role { who: Some(pod), slots: Some(2), ..role(Part::Waiting) }),
@@ -308,13 +325,20 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
             Row { session: "d\u{202e}".into(), role: Some(unknown), ..Row::default() },
         ];
         assert_eq!(
-            table(&rows, true).unwrap(),
+            table_of(&rows, true, Layout::WIDE),
             "\
-SESSION    STATE    SLOTS  PRIORITY  SINCE                 WHO                       NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
-a          held     1      2         2026-01-02T03:04:05Z  vm pid 7                  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-b          waiting  2      2         2026-01-02T03:04:05Z  n1/batch-7                slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-c          waiting  1      -         -                     foreign client: db\\u{1b}  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-d\\u{202e}  dead     1      -         -                     -                         no session  -     -    -         -           -
+SESSION    STATE    SLOTS  PRIORITY  WHO                       AGE   SINCE                 NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
+a          held     1      2         vm pid 7                  2m1s  2026-01-02T03:04:05Z  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+b          waiting  2      2         n1/batch-7                2m1s  2026-01-02T03:04:05Z  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+c          waiting  1      -         foreign client: db\\u{1b}  -     -                     slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+d\\u{202e}  dead     1      -         -                         -     -                     no session  -     -    -         -           -
+"
+        );
+        assert_eq!(
+            table_of(&rows[..1], true, Layout::NARROW),
+            "\
+SESSION  STATE  PRIORITY  WHO       AGE   NODE  TTL
+a        held   2         vm pid 7  2m1s  vm    30s
 "
         );
     }

@@ -5,9 +5,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::operator_flags::OperatorFlags;
+use super::output::ResultOutput;
 use super::row::{NewHolder, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, print_message, print_result, run_requests};
+use super::{Exit, print_message, run_requests};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place};
 use crate::schema_version::SchemaVersion;
@@ -29,27 +30,26 @@ pub(super) struct SetLimit {
     /// The new limit.
     #[arg(value_name = "N", value_parser = number_of_slots)]
     limit: u32,
-    /// Print what was done as JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: ResultOutput,
     #[command(flatten)]
     consul: OperatorFlags,
 }
 
 impl SetLimit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let client = self.consul.client()?;
+        let (client, prefix) = self.consul.target(&self.prefix)?;
         let plan = |view: &View| {
             let now = clock::now();
             plan::set_limit(view, self.limit, &clock::wall().text(now), now)
                 .map_err(|why| Error::of_plan(view, why))
         };
         run_requests(&client, async {
-            let place = Place::Semaphore(self.prefix.clone());
+            let place = Place::Semaphore(prefix.clone());
             let changed = operator::change(&client, &place, plan).await?;
             // The plan requires a record, so both views have one.
-            let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
-            print_result(&done, self.json, Done::describe)?;
+            let done = Done::of(&prefix, &changed).map_err(anyhow::Error::msg)?;
+            self.output.print(&done, Done::describe)?;
             if let Some(warning) = done.warning() {
                 print_message(warning)?;
             }

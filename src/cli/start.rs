@@ -1,5 +1,6 @@
 //! Starts an agent with its endpoints in this process, for `agent` and `run`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use tracing::{error, info, warn};
 use super::run::{CommandFlags, OutputFiles};
 use super::{Ended, Exit, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
-use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel, Naming};
+use crate::config::{Config, Control, Entry, Listen, Loaded, LogFormat, LogLevel, Wait};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket};
 use crate::files::FileError;
@@ -146,7 +147,7 @@ async fn start(
     }
     let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
-    let progress = command.as_ref().and_then(|_| progress(config.log, config.naming, shown.clone()));
+    let progress = command.as_ref().and_then(|_| progress(&config, shown.clone()));
     let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&watchdog));
     if let Some(address) = config.http.listen {
         let routes = router(site.clone(), address.ip());
@@ -190,17 +191,25 @@ async fn start(
 }
 
 /// Shows the progress of the wait. Off at log level `error`, and where the log reports the wait already.
-fn progress(log: Log, naming: Naming, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
+fn progress(config: &Config, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
+    let naming = config.naming;
+    let entries = config.semaphores.iter().map(|semaphore| &semaphore.entry).chain(&config.locks);
+    let limit = |entry: &Entry| match entry.wait {
+        Wait::AtMost(limit) => Some((naming.of(&entry.name, &entry.key).to_owned(), limit)),
+        Wait::Forever => None,
+    };
+    let limits: BTreeMap<_, _> = entries.filter_map(limit).collect();
     let look = move || {
         // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&shown.borrow());
         match snapshot.stage {
-            Stage::Running => {
-                View::of(&snapshot.report(clock::now(), clock::wall()), naming).beside_the_log()
-            }
+            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall()), naming)
+                .beside_the_log()
+                .within(&limits),
             Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
         }
     };
+    let log = config.log;
     let wanted = log.format == LogFormat::Text && log.level != LogLevel::Error;
     wanted.then(|| Progress::start(look, log.level == LogLevel::Warn)).flatten()
 }

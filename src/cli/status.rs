@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use tabwriter::TabWriter;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::interrupt::interruptible;
 use super::local::{LocalAgent, get};
-use super::row::text_of;
+use super::output::{DocumentFormat, Form, Output, lines};
+use super::table::{Column, Layout, NONE, always, table, unless, wide};
 use super::{Exit, block_on, live, window};
+use crate::duration;
 use crate::escape::{escape_control_chars, printable};
 use crate::status::{Agent, Entry, Health, Holder, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
@@ -30,10 +33,9 @@ const LISTED: usize = 10;
 /// Show the local agent's semaphores and locks.
 #[derive(Debug, Args)]
 pub(super) struct StatusCommand {
-    /// Print the JSON of /v1/status.
-    #[arg(long)]
-    json: bool,
-    /// Repeat every second until interrupted. On a terminal the tables are redrawn in place.
+    #[command(flatten)]
+    output: Output,
+    /// Show each change until interrupted, at most one each second. On a terminal the tables are redrawn in place.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -44,34 +46,32 @@ pub(super) struct StatusCommand {
 fn slots(semaphore: &Semaphore) -> String {
     let lent = semaphore.entry.leases.iter().flat_map(|lease| &lease.slot_indexes);
     let slots: Vec<_> = semaphore.slot_indexes.iter().chain(lent).map(u32::to_string).collect();
-    if slots.is_empty() { "-".into() } else { slots.join(",") }
+    if slots.is_empty() { NONE.into() } else { slots.join(",") }
 }
 
-/// The columns that the tables of semaphores and locks begin with.
-fn identity(entry: &Entry) -> String {
-    format!("{}\t{}\t{}", entry.name, entry.state.as_str(), if entry.required { "yes" } else { "no" })
+fn required(entry: &Entry) -> String {
+    if entry.required { "yes".into() } else { "no".into() }
 }
 
 fn token(entry: &Entry) -> String {
-    entry.fencing_token.map_or("-".into(), |token| token.to_string())
+    entry.fencing_token.map_or(NONE.into(), |token| token.to_string())
 }
 
-/// Since when this agent holds it, or how long it waits.
-fn since(entry: &Entry) -> Option<String> {
-    if matches!(entry.state, State::Held | State::Unknown) {
-        return entry.since.clone();
-    }
-    entry.age_seconds.map(|seconds| format!("waiting {seconds:.0} s"))
+/// How long this agent has held it, or has waited for it.
+fn age_of(entry: &Entry) -> String {
+    entry.age_seconds.map_or(NONE.into(), duration::of_seconds)
 }
 
 /// The leases, in numbers.
-fn on_demand(entry: &Entry) -> Option<String> {
+fn leases(entry: &Entry) -> String {
+    if entry.mode != Mode::OnDemand {
+        return NONE.into();
+    }
     let count = |state: State| entry.leases.iter().filter(|lease| lease.state == state).count();
-    (entry.mode == Mode::OnDemand).then(|| match (count(State::Held), count(State::Waiting)) {
-        (0, 0) => "on demand".into(),
-        (held, 0) => format!("on demand: {held} leased"),
-        (held, waiting) => format!("on demand: {held} leased, {waiting} waiting"),
-    })
+    match (count(State::Held), count(State::Waiting)) {
+        (held, 0) => format!("{held} held"),
+        (held, waiting) => format!("{held} held, {waiting} waiting"),
+    }
 }
 
 /// The reasons below a table.
@@ -92,7 +92,8 @@ fn held_by(semaphore: &Semaphore) -> String {
             .take(LISTED)
             .map(|holder| {
                 let foreign = holder.foreign == Some(true);
-                describe(&holder.session, holder.who.as_ref(), holder.mine, foreign, holder.health)
+                let who = describe(&holder.session, holder.who.as_ref(), holder.mine, foreign, holder.health);
+                for_(who, holder.age_seconds)
             })
             .collect();
         text.push_str(&format!("{} is held by {}", semaphore.entry.name, named.join(", ")));
@@ -101,7 +102,7 @@ fn held_by(semaphore: &Semaphore) -> String {
             text.push_str(&format!(" and {more} more"));
         }
         if let Some(age) = semaphore.entry.seen_seconds_ago.filter(|age| *age > FRESH) {
-            text.push_str(&format!("; as of {age:.0} s ago"));
+            text.push_str(&format!("; as of {} ago", duration::of_seconds(age)));
         }
         text.push('\n');
     }
@@ -112,6 +113,14 @@ fn held_by(semaphore: &Semaphore) -> String {
         ));
     }
     text
+}
+
+/// A holder, and for how long it has held.
+fn for_(who: String, age_seconds: Option<f64>) -> String {
+    match age_seconds {
+        Some(age) => format!("{who} for {}", duration::of_seconds(age)),
+        None => who,
+    }
 }
 
 /// A holder in words.
@@ -127,12 +136,45 @@ fn describe(session: &str, who: Option<&Identity>, mine: bool, foreign: bool, he
     text
 }
 
+/// A status, as the agent answered it.
+struct Seen {
+    text: String,
+    /// The status without times, whose passage is no change.
+    what: Value,
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, other: &Self) -> bool {
+        self.what == other.what
+    }
+}
+
+impl Seen {
+    fn of(text: String) -> Self {
+        let mut what = serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text.clone()));
+        without_times(&mut what);
+        Self { text, what }
+    }
+}
+
+/// Removes the fields that change by the passage of time.
+fn without_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| name != "now" && !name.contains("_seconds"));
+            fields.values_mut().for_each(without_times);
+        }
+        Value::Array(values) => values.iter_mut().for_each(without_times),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 impl StatusCommand {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let address = self.agent.address().map_err(anyhow::Error::msg)?;
         if !self.watch {
-            let text = block_on(self.look(&address, window::ENDLESS))??;
-            io::stdout().write_all(text.as_bytes())?;
+            let seen = block_on(look(&address))??;
+            io::stdout().write_all(self.text(&seen)?.as_bytes())?;
             return Ok(Exit::Done);
         }
         let mut looks_again = false;
@@ -140,66 +182,91 @@ impl StatusCommand {
             if std::mem::replace(&mut looks_again, true) {
                 sleep(EVERY.saturating_sub(live::PACE)).await;
             }
-            self.look(&address, window::size().1).await
+            // Read at once, so that an answer that is not an agent's is a failed read.
+            let seen = look(&address).await?;
+            self.text(&seen).map(|_| seen)
         };
-        let never = interruptible(live::follow(self.json, next, |text| Ok(text.clone())), async {})??;
+        let follow = live::follow(self.output.is_document(), next, |seen| self.text(seen));
+        let never = interruptible(follow, async {})??;
         match never {}
     }
 
-    /// The agent's status, for a window of that many columns.
-    async fn look(&self, address: &str, columns: usize) -> anyhow::Result<String> {
-        let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
-        if self.json {
-            return Ok(escape_control_chars(answer.text.trim_end()) + "\n");
-        }
-        let report = serde_json::from_str(&answer.text).map_err(|error| {
-            // The library's message may quote the input.
-            let error = escape_control_chars(&error.to_string());
-            anyhow!("the response is not from a slotkeeper agent: {error}")
-        })?;
-        Ok(escape_control_chars(&table(&report, columns)?))
+    fn text(&self, seen: &Seen) -> anyhow::Result<String> {
+        let text = match self.output.form() {
+            Form::Document(DocumentFormat::Json) => format!("{}\n", seen.text.trim_end()),
+            Form::Document(format @ DocumentFormat::Yaml) => {
+                return format.text(&status_of::<Value>(&seen.text)?, self.watch);
+            }
+            Form::Names => {
+                let report: Status = status_of(&seen.text)?;
+                let semaphores = report.semaphores.iter().map(|semaphore| &semaphore.entry);
+                let entries = semaphores.chain(report.locks.iter().map(|lock| &lock.entry));
+                lines(entries.map(|entry| entry.name.clone()))
+            }
+            Form::Table(layout) => table_of(&status_of(&seen.text)?, layout),
+        };
+        Ok(escape_control_chars(&text))
     }
 }
 
-fn table(report: &Status, columns: usize) -> io::Result<String> {
-    let tables = [semaphores(&report.semaphores, columns)?, lock::table(&report.locks, columns)?];
+async fn look(address: &str) -> anyhow::Result<Seen> {
+    let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
+    Ok(Seen::of(answer.text))
+}
+
+fn status_of<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        // The library's message may quote the input.
+        let error = escape_control_chars(&error.to_string());
+        anyhow!("the response is not from a slotkeeper agent: {error}")
+    })
+}
+
+fn table_of(report: &Status, layout: Layout) -> String {
+    let tables = [semaphores(&report.semaphores, layout), lock::table_of(&report.locks, layout)];
     let tables: Vec<_> = tables.into_iter().filter(|table| !table.is_empty()).collect();
     let session = report.session.as_ref().map_or("no session".into(), |session| {
-        format!("session {}, {:.0} s of its lease left", session.id, session.expires_in_seconds)
+        let left = duration::of_seconds(session.expires_in_seconds);
+        format!("session {}, {left} of its lease left", session.id)
     });
     let ready = if report.agent.ready { "ready" } else { "not ready" };
     let Agent { version, state, .. } = &report.agent;
     let state = state.as_str();
-    let agent = window::wrap(&format!("agent {version} {state}, {ready}; {session}"), columns);
-    Ok(format!("{}\n{agent}", tables.join("\n")))
+    let agent = window::wrap(&format!("agent {version} {state}, {ready}; {session}"), layout.columns);
+    format!("{}\n{agent}", tables.join("\n"))
 }
 
-fn semaphores(semaphores: &[Semaphore], columns: usize) -> io::Result<String> {
+fn semaphores(semaphores: &[Semaphore], layout: Layout) -> String {
     if semaphores.is_empty() {
-        return Ok(String::new());
+        return String::new();
     }
-    let mut table = TabWriter::new(Vec::new()).padding(2);
-    writeln!(table, "SEMAPHORE\tSTATE\tREQUIRED\tTAKEN\tQUEUE\tSLOT\tTOKEN\tSINCE")?;
+    let queue = |one: &Semaphore| match (one.position, one.queue_length) {
+        (Some(position), Some(length)) => format!("{position} of {length}"),
+        (None, Some(length)) => length.to_string(),
+        (_, None) => NONE.into(),
+    };
+    let taken = |one: &Semaphore| match (one.slots_taken, one.limit) {
+        (Some(taken), Some(limit)) => format!("{taken}/{limit}"),
+        (_, _) => NONE.into(),
+    };
+    let columns: [Column<'_, Semaphore>; 11] = [
+        always("SEMAPHORE", |one: &Semaphore| one.entry.name.clone()),
+        always("STATE", |one: &Semaphore| one.entry.state.as_str().into()),
+        unless("yes", "REQUIRED", |one: &Semaphore| required(&one.entry)),
+        always("TAKEN", taken),
+        always("QUEUE", queue),
+        always("SLOT", slots),
+        always("AGE", |one: &Semaphore| age_of(&one.entry)),
+        unless(NONE, "LEASES", |one: &Semaphore| leases(&one.entry)),
+        wide("TOKEN", |one: &Semaphore| token(&one.entry)),
+        wide("SINCE", |one: &Semaphore| one.entry.since.clone().unwrap_or(NONE.into())),
+        wide("PREFIX", |one: &Semaphore| one.prefix.clone()),
+    ];
+    let mut text = table(&columns, semaphores, layout);
     for semaphore in semaphores {
-        let queue = match (semaphore.position, semaphore.queue_length) {
-            (Some(position), Some(length)) => format!("{position} of {length}"),
-            (None, Some(length)) => length.to_string(),
-            (_, None) => "-".into(),
-        };
-        let taken = match (semaphore.slots_taken, semaphore.limit) {
-            (Some(taken), Some(limit)) => format!("{taken}/{limit}"),
-            (_, _) => "-".into(),
-        };
-        let entry = &semaphore.entry;
-        let since = since(entry).or_else(|| on_demand(entry)).unwrap_or("-".into());
-        let (identity, slots, token) = (identity(entry), slots(semaphore), token(entry));
-        writeln!(table, "{identity}\t{taken}\t{queue}\t{slots}\t{token}\t{since}")?;
+        text.push_str(&window::wrap(&held_by(semaphore), layout.columns));
     }
-    let mut text = text_of(table)?;
-    for semaphore in semaphores {
-        text.push_str(&window::wrap(&held_by(semaphore), columns));
-    }
-    Ok(text + &remarks(semaphores.iter().map(|semaphore| &semaphore.entry), columns))
+    text + &remarks(semaphores.iter().map(|semaphore| &semaphore.entry), layout.columns)
 }
 
 #[cfg(test)]
@@ -230,33 +297,35 @@ mod tests {
               {"name":"optional","mode":"hold","leases":[],"state":"timed_out","required":false,"limit":null,"slots_taken":null,
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[]},
               {"name":"licences","mode":"hold","leases":[],"state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
-               "fencing_token":77,"slot_indexes":[0,3],"since":"2026-01-02T03:04:05Z","reason":"no leader","deferred":"kept",
-               "holders":[{"session":"5e55","mine":true,"health":"live","who":{"host":"vm\u001b[1m","pid":7}}]},
+               "fencing_token":77,"slot_indexes":[0,3],"since":"2026-01-02T03:04:05Z","age_seconds":10800,
+               "reason":"no leader","deferred":"kept",
+               "holders":[{"session":"5e55","mine":true,"health":"live","age_seconds":11537.2,
+                  "who":{"host":"vm\u001b[1m","pid":7}}]},
               {"name":"lent","mode":"on_demand","state":"held","required":false,"limit":3,"slots_taken":2,
                "queue_length":1,"slot_indexes":[],"seen_seconds_ago":0.1,"holders":[],"leases":[
                  {"state":"held","slot_indexes":[2]},{"state":"held","slot_indexes":[0]},
                  {"state":"waiting","slot_indexes":[]}]},
               {"name":"spare","mode":"on_demand","state":"idle","required":false,"limit":null,"slots_taken":null,
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[],"leases":[]}]}"#;
-        let shown = table(&serde_json::from_str(report).unwrap(), window::ENDLESS).unwrap();
+        let shown = table_of(&serde_json::from_str(report).unwrap(), Layout::NARROW);
         let expected = "\
-SEMAPHORE  STATE      REQUIRED  TAKEN      QUEUE   SLOT  TOKEN  SINCE
-writers    waiting    yes       5/5        2 of 4  -     -      waiting 12 s
-crowd      starting   no        1000/1000  0       -     -      -
-lapsed     starting   no        1/1        0       -     -      -
-optional   timed_out  no        -          -       -     -      -
-licences   held       no        2/5        0       0,3   77     2026-01-02T03:04:05Z
-lent       held       no        2/3        1       2,0   -      on demand: 2 leased, 1 waiting
-spare      idle       no        -          -       -     -      on demand
-writers is held by batch-7, session dead (dead), session new, session go (foreign client); as of 8 s ago
+SEMAPHORE  STATE      REQUIRED  TAKEN      QUEUE   SLOT  AGE  LEASES
+writers    waiting    yes       5/5        2 of 4  -     12s  -
+crowd      starting   no        1000/1000  0       -     -    -
+lapsed     starting   no        1/1        0       -     -    -
+optional   timed_out  no        -          -       -     -    -
+licences   held       no        2/5        0       0,3   3h   -
+lent       held       no        2/3        1       2,0   -    2 held, 1 waiting
+spare      idle       no        -          -       -     -    0 held
+writers is held by batch-7, session dead (dead), session new, session go (foreign client); as of 8s ago
 crowd is held by session a, session b, session c, session d, session e, session f, session g, session h, session i, session j and 889 more
 crowd: .lock still names this agent, whose lease has expired
 lapsed: .lock still names this agent, whose lease has expired
-licences is held by vm\\u{1b}[1m pid 7 (this agent)
+licences is held by vm\\u{1b}[1m pid 7 (this agent) for 3h12m
 licences: no leader
 licences: kept
 
-agent 1.2.3 running, not ready; session 5e55, 27 s of its lease left
+agent 1.2.3 running, not ready; session 5e55, 26s of its lease left
 ";
         assert_eq!(shown, expected);
     }

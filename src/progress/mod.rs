@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use screen::Screen;
 use slotkeeper_semaphore::Moment;
-pub use text::{View, time};
+pub use text::View;
 
 /// The longest wait for the removal of the line; a terminal that is stuck keeps it.
 const WIPE_TIMEOUT: Duration = Duration::from_millis(100);

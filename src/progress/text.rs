@@ -1,10 +1,12 @@
 //! The text of a wait's progress; pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::Naming;
+use crate::duration::{age, of_seconds};
 use crate::escape::{escape_control_chars, printable};
-use crate::status::{Entry, Lock, Mode, Semaphore, State, Status};
+use crate::status::{Entry, Holder, Lock, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
 /// The most holders that are named.
@@ -38,6 +40,8 @@ pub struct Awaited {
     pub waited: Duration,
     /// In place of a reason that the log has already.
     pub logged: Option<&'static str>,
+    /// The longest time to wait.
+    pub limit: Option<Duration>,
     /// Whether all participants were read: before, the queue may be longer, and the holders' identities are unknown.
     pub seen: bool,
     /// The own position in the queue, from 1, and its length.
@@ -62,6 +66,14 @@ impl View {
         let (held, missing): (Vec<_>, Vec<_>) = required.partition(|(entry, _)| entry.state == State::Held);
         let of = held.len() + missing.len();
         Self::missing(of, missing.into_iter().map(|(_, awaited)| awaited).collect())
+    }
+
+    /// The same, with the longest times to wait, by name.
+    pub fn within(mut self, limits: &BTreeMap<String, Duration>) -> Self {
+        if let Self::Missing { missing, .. } = &mut self {
+            missing.iter_mut().for_each(|awaited| awaited.limit = limits.get(&awaited.name).copied());
+        }
+        self
     }
 
     /// The missing ones, the longest wait first.
@@ -89,7 +101,9 @@ impl View {
             Self::Nothing => None,
             Self::Missing { of, missing } => {
                 let first = missing.first()?;
-                Some(format!("{} · {}{}", time(first.waited), count(*of, missing.len()), first.text()))
+                let limit = first.limit.map(|limit| format!(" of {}", age(limit))).unwrap_or_default();
+                let count = count(*of, missing.len());
+                Some(format!("{}{limit} · {count}{}", age(first.waited), first.text()))
             }
             Self::Else(words) => Some(words.clone()),
         }
@@ -141,12 +155,15 @@ impl View {
 
 impl Awaited {
     fn semaphore(one: &Semaphore, naming: Naming) -> Self {
-        let holders = one.holders.iter().filter(|holder| !holder.mine);
+        let mut holders: Vec<_> = one.holders.iter().filter(|holder| !holder.mine).collect();
+        // The longest first, and those of unknown age last.
+        holders.sort_by(|a, b| b.age_seconds.unwrap_or(-1.0).total_cmp(&a.age_seconds.unwrap_or(-1.0)));
+        let named = |holder: &&Holder| who(&holder.session, holder.who.as_ref(), holder.age_seconds);
         Self {
             seen: one.queue_length.is_some(),
             // Before all participants were read, the queue is at least as long as the part before this waiter.
             place: one.position.map(|position| (position, one.queue_length.unwrap_or(position))),
-            holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
+            holders: holders.iter().map(named).collect(),
             unlisted: one.unlisted(),
             ..Self::entry(&one.entry, naming.of(&one.entry.name, &one.prefix))
         }
@@ -156,7 +173,9 @@ impl Awaited {
         let leader = one.leader.iter().filter(|leader| !leader.mine);
         Self {
             seen: true,
-            holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
+            holders: leader
+                .map(|leader| who(&leader.session, leader.who.as_ref(), leader.age_seconds))
+                .collect(),
             // Rounded up: with a second left the lock is not free yet.
             delayed: one.delayed_seconds.map(|left| duration(Some(left.ceil()))),
             ..Self::entry(&one.entry, naming.of(&one.entry.name, &one.key))
@@ -194,7 +213,7 @@ impl Awaited {
             }
             parts.push(held);
         }
-        parts.extend(self.delayed.map(|left| format!("free in {} (lock-delay)", time(left))));
+        parts.extend(self.delayed.map(|left| format!("free in {} (lock-delay)", age(left))));
         parts.extend(self.reason.as_deref().map(|reason| escape_control_chars(&reason.replace('\n', " "))));
         if parts.is_empty() {
             parts.push("not read yet".into());
@@ -203,29 +222,19 @@ impl Awaited {
     }
 }
 
-/// A holder in words.
-fn who(session: &str, who: Option<&Identity>) -> String {
-    who.and_then(Identity::in_words).unwrap_or_else(|| {
+/// A holder in words, and for how long it has held.
+fn who(session: &str, who: Option<&Identity>, age_seconds: Option<f64>) -> String {
+    let named = who.and_then(Identity::in_words).unwrap_or_else(|| {
         format!("session {}", printable(&session.chars().take(OF_SESSION).collect::<String>()))
-    })
+    });
+    match age_seconds {
+        Some(age) => format!("{named} for {}", of_seconds(age)),
+        None => named,
+    }
 }
 
 fn count(of: usize, missing: usize) -> String {
     if of < 2 { String::new() } else { format!("{missing} of {of} missing; ") }
-}
-
-/// A time in its two largest units: `42s`, `2m 10s`, `1d 1h`.
-pub fn time(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
-    let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(units.len() - 1);
-    let mut rest = seconds;
-    let mut shown = Vec::new();
-    for (unit, name) in &units[first..units.len().min(first + 2)] {
-        shown.push(format!("{}{name}", rest / unit));
-        rest %= unit;
-    }
-    shown.join(" ")
 }
 
 fn ordinal(number: u32) -> String {
@@ -262,13 +271,32 @@ mod tests {
     #[test]
     fn a_line_has_the_time_the_name_and_the_holders() {
         for (holders, expected) in [
-            (&[] as &[&str], "2m 10s · writers: 3rd of 5 in the queue"),
-            (&["a"], "2m 10s · writers: 3rd of 5 in the queue, held by a"),
-            (&["a", "b"], "2m 10s · writers: 3rd of 5 in the queue, held by a and b"),
-            (&["a", "b", "c", "d"], "2m 10s · writers: 3rd of 5 in the queue, held by a, b and 2 more"),
+            (&[] as &[&str], "2m10s · writers: 3rd of 5 in the queue"),
+            (&["a"], "2m10s · writers: 3rd of 5 in the queue, held by a"),
+            (&["a", "b"], "2m10s · writers: 3rd of 5 in the queue, held by a and b"),
+            (&["a", "b", "c", "d"], "2m10s · writers: 3rd of 5 in the queue, held by a, b and 2 more"),
         ] {
             assert_eq!(View::missing(1, vec![writers(holders)]).line().as_deref(), Some(expected));
         }
+    }
+
+    #[test]
+    fn a_line_has_the_longest_time_to_wait() {
+        let limits = BTreeMap::from([("writers".to_owned(), Duration::from_secs(1800))]);
+        let line = View::missing(1, vec![writers(&[])]).within(&limits).line();
+        assert_eq!(line.as_deref(), Some("2m10s of 30m · writers: 3rd of 5 in the queue"));
+        let line = View::missing(1, vec![writers(&[])]).within(&BTreeMap::new()).line();
+        assert_eq!(line.as_deref(), Some("2m10s · writers: 3rd of 5 in the queue"));
+    }
+
+    #[test]
+    fn the_holder_with_the_longest_time_is_named_first() {
+        let semaphore = r#"{"name":"s","state":"waiting","required":true,"mode":"hold","slot_indexes":[],"leases":[],
+            "queue_length":1,"position":1,"holders":[{"session":"new"},
+            {"session":"b","age_seconds":12.7},{"session":"a","age_seconds":11537}]}"#;
+        let awaited = Awaited::semaphore(&serde_json::from_str(semaphore).unwrap(), Naming::default());
+        let expected = "s: 1st of 1 in the queue, held by session a for 3h12m, session b for 12s and 1 more";
+        assert_eq!(awaited.text(), expected);
     }
 
     #[test]
@@ -282,7 +310,7 @@ mod tests {
         };
         let view = View::missing(3, vec![writers(&["a"]), lock]);
         let expected = "2 of 3 missing; nightly: free in 9s (lock-delay), something\\u001b[2Jis wrong";
-        assert_eq!(view.line(), Some(format!("1h 0m · {expected}")));
+        assert_eq!(view.line(), Some(format!("1h · {expected}")));
         assert_eq!(view.entry(), Some(format!("waiting for {expected}")));
         assert_eq!(View::missing(3, Vec::new()).line(), None);
         let unknown = View::missing(1, vec![Awaited { name: "s\u{202e}".into(), ..Awaited::default() }]);
@@ -313,11 +341,11 @@ mod tests {
 
     #[test]
     fn names_are_nothing_that_a_terminal_would_obey() {
-        let named = |identity: Identity| who("5e55-10n-1d", Some(&identity));
+        let named = |identity: Identity| who("5e55-10n-1d", Some(&identity), None);
         let some = |name: &str| Some(name.to_owned());
         assert_eq!(named(Identity { pod: some("a\x1b[2J"), ..Identity::default() }), "a\\u{1b}[2J");
         assert_eq!(named(Identity { host: some("vm"), pid: Some(7), ..Identity::default() }), "vm pid 7");
-        assert_eq!(who("\x1b]0;x-and-more", None), "session \\u{1b}]0;x-an");
+        assert_eq!(who("\x1b]0;x-and-more", None, None), "session \\u{1b}]0;x-an");
     }
 
     #[test]
@@ -326,9 +354,6 @@ mod tests {
             [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (112, "112th"), (121, "121st")]
         {
             assert_eq!(ordinal(number), text);
-        }
-        for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m 0s"), (3725, "1h 2m"), (90_000, "1d 1h")] {
-            assert_eq!(time(Duration::from_secs(seconds)), text);
         }
     }
 }

@@ -134,13 +134,13 @@ fn sessions_needs_read_permission_on_the_prefix() {
     };
     // Both may not read the key `service/s` itself.
     for token in [READER, WORKER] {
-        let (code, out, errors) = ask(token, &["service/s"]);
+        let (code, out, errors) = ask(token, &["service/s", "-o", "wide"]);
         assert_eq!((code, errors.as_str()), (Some(0), ""));
         let line = out.lines().find(|line| line.starts_with(&agent.session())).unwrap();
         assert!(line.contains("held") && line.contains("slotkeeper") && line.contains("10s"), "{line}");
     }
     make_keys_only(&consul);
-    let (code, out, _) = ask(KEYS_ONLY, &["service/s"]);
+    let (code, out, _) = ask(KEYS_ONLY, &["service/s", "-o", "wide"]);
     assert_eq!(code, Some(0));
     let line = out.lines().find(|line| line.starts_with(&agent.session())).unwrap();
     assert!(line.contains("held") && !line.contains("no session") && !line.contains("10s"), "{line}");
@@ -171,8 +171,8 @@ fn inspect_and_prune_need_their_permissions() {
     let needs = r#"the token needs `key_prefix "service/s/" { policy = "write" }`"#;
     for (token, command, code, expected) in [
         (READER, &["inspect"][..], 0, "1 of 1 slots taken"),
-        (READER, &["inspect"], 0, " live "),
-        (KEYS_ONLY, &["inspect"], 0, " unknown "),
+        (READER, &["inspect"], 0, " live\n"),
+        (KEYS_ONLY, &["inspect"], 0, " unknown\n"),
         (KEYS_ONLY, &["inspect"], 0, r#"it needs `session_prefix "" { policy = "read" }`"#),
         // What may not be read is hidden, or refused where nothing else is there.
         (STRANGER, &["inspect"], 77, "permission denied"),
@@ -192,10 +192,10 @@ fn inspect_and_prune_need_their_permissions() {
     let alive = worker.create_session();
     worker.put("service/s/.lock", &format!(r#"{{"Limit":2,"Holders":["gone","{alive}"]}}"#), Put::Plain, 0);
     let seen = ask(READER, &["inspect"]).1;
-    assert!(seen.contains(" ended ") && seen.contains(" live "), "{seen}");
+    assert_eq!(seen.matches("  dead\n").count(), 2, "{seen}");
     // Also by one that sees no session: whoever has nothing locked is dead to a semaphore. Its session may live.
     let seen = ask(KEYS_ONLY, &["inspect"]).1;
-    assert!(seen.contains("dead   1") && seen.matches(" unknown ").count() == 2, "{seen}");
+    assert_eq!(seen.matches("  dead\n").count(), 2, "{seen}");
     let (code, said) = ask(KEYS_ONLY, &["prune"]);
     assert_eq!((code, said.matches("its session is not shown").count()), (Some(64), 2), "{said}");
     worker.destroy(&alive);
@@ -211,4 +211,36 @@ fn inspect_and_prune_need_their_permissions() {
     assert_eq!((code, said.contains(needs)), (Some(77), true), "{said}");
     let (code, said) = ask(WRITER, &["destroy", "--yes"]);
     assert_eq!((code, said.contains("service/s/.lock was deleted")), (Some(0), true), "{said}");
+}
+
+#[test]
+fn list_shows_what_the_token_may_see() {
+    let tokens = format!("tokens {{ master = \"{ROOT}\", agent = \"{ROOT}\" }}");
+    let rest = "default_policy = \"deny\", enable_key_list_policy = true";
+    let config = format!("acl {{ enabled = true, {rest}, {tokens} }}");
+    let consul = Consul::start_with(Setup { config, token: Some(ROOT.into()), ..Setup::default() });
+    let rules = r#"key_prefix \"service/s/\" { policy = \"list\" } key_prefix \"\" { policy = \"read\" }"#;
+    put_acl(&consul, "policy", &format!(r#"{{"Name":"lister","Rules":"{rules}"}}"#));
+    put_acl(&consul, "token", &format!(r#"{{"SecretID":"{READER}","Policies":[{{"Name":"lister"}}]}}"#));
+    let operator = Operator::with(&Settings {
+        address: consul.address().parse().unwrap(),
+        token: Some(TokenSource::Value(Secret::new(ROOT))),
+        ..Settings::default()
+    });
+    for prefix in ["service/s", "service/s/deep", "service/t"] {
+        operator.put(&format!("{prefix}/.lock"), r#"{"Limit":1,"Holders":[]}"#, Put::Plain, 0);
+    }
+    let ask = |arguments: &[&str]| {
+        operate(&consul.address(), &[&["list", "--token", READER, "-o", "name"], arguments].concat())
+    };
+    let (code, out, errors) = ask(&["service/s"]);
+    assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), "service/s\nservice/s/deep\n", ""));
+    for (root, rule) in [
+        (&[][..], r#"the token needs `key_prefix "" { policy = "list" }`"#),
+        (&["service"], r#"the token needs `key_prefix "service/" { policy = "list" }`"#),
+    ] {
+        let (code, out, errors) = ask(root);
+        assert_eq!((code, out.as_str()), (Some(77), ""), "{errors}");
+        assert!(errors.contains(rule), "{errors}");
+    }
 }

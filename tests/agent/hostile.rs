@@ -118,9 +118,14 @@ fn untrusted_values_are_only_shown() {
     await_told(&agent, &home);
     let address = agent.address().to_owned();
     let local = ["--address", &address];
-    for arguments in
-        [&["status"][..], &["status", "--json"], &["probe", "ready"], &["wait", "--timeout", "0s"]]
-    {
+    for arguments in [
+        &["status"][..],
+        &["status", "-o", "wide"],
+        &["status", "--json"],
+        &["status", "-o", "yaml"],
+        &["probe", "ready"],
+        &["wait", "--timeout", "0s"],
+    ] {
         let said = said(&[arguments, &local].concat(), "");
         assert!(!said.is_empty());
         assert_harmless(&format!("{arguments:?}"), &said);
@@ -138,6 +143,10 @@ fn untrusted_values_are_only_shown() {
         &["sessions", "service/s", "--json"],
         &["sessions", "service/l"],
         &["sessions", "service/x"],
+        &["list", "service"],
+        &["list", "service", "-o", "yaml"],
+        &["inspect", "service/s", "-o", "yaml"],
+        &["sessions", "service/s", "-o", "name"],
         &["set-limit", "service/x", "3"],
         &["set-limit", "service/s", "2"],
     ] {

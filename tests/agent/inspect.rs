@@ -97,11 +97,9 @@ fn a_shared_semaphore_with_its_queue_and_its_dead() {
 
     let table = table_of(&consul, PREFIX);
     assert!(table.starts_with("service/s: semaphore (map), 2 of 2 slots taken, ModifyIndex "), "{table}");
-    let line = |session: &str| table.lines().find(|line| line.starts_with(session)).unwrap().to_owned();
-    assert!(
-        line(&holder.session()).contains("held") && line(&holder.session()).contains("batch-7"),
-        "{table}"
-    );
+    let line = |session: &str| table.lines().find(|line| line.contains(session)).unwrap().to_owned();
+    let row = line(&holder.session());
+    assert!(row.contains("batch-7") && row.ends_with("  live"), "{table}");
     // It has written nothing; Consul knows its session's name and node.
     let named = format!(
         "foreign client: {} on {}",
@@ -115,7 +113,7 @@ fn a_shared_semaphore_with_its_queue_and_its_dead() {
     );
     let (code, _, said) = operate(&consul.address(), &["destroy", PREFIX, "--yes"]);
     assert_eq!((code, said.contains(&named)), (Some(1), true), "{said}");
-    assert!(line(&large.session()).contains("  next  "), "{table}");
+    assert!(line(&large.session()).contains("  next"), "{table}");
 
     // One that is killed is dead once its session ends.
     operator.destroy(&holder.session());
@@ -174,6 +172,18 @@ fn locks_other_things_and_nothing() {
     let (code, said, errors) = operate(&consul.address(), &["inspect", PREFIX, "--json"]);
     assert_eq!((code, errors.as_str()), (Some(1), ""));
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["kind"], "nothing");
+    for prefix in ["service/a", "service/b/1", "service/b/2"] {
+        operator.put(&format!("{prefix}/.lock"), "x", Put::Plain, 0);
+    }
+    for (prefix, below) in [
+        (PREFIX, "Below service/ there are: service/a, service/b/1, service/b/2\n"),
+        ("service/b", "Below service/b/ there are: service/b/1, service/b/2\n"),
+        ("service", "Below service/ there are: service/a, service/b/1, service/b/2\n"),
+        ("elsewhere", "(--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)\n"),
+    ] {
+        let said = operate(&consul.address(), &["inspect", prefix]).1;
+        assert!(said.ends_with(below), "{said:?} should end with {below:?}");
+    }
 
     operator.put("service/o/.lock", "a note\u{1b}", Put::Plain, 0);
     let seen = json_of(&consul, "service/o");
@@ -211,7 +221,10 @@ fn five_thousand_waiters_are_counted_and_some_are_shown() {
     operator.put(&format!("{PREFIX}/.lock"), &record, Put::Cas(0), 0);
     operator.put(&format!("{PREFIX}/{session}"), "", Put::Acquire(&session), 0);
     let table = table_of(&consul, PREFIX);
-    assert!(table.lines().count() < 60 && table.contains("… and 4960 more; --json has all"), "{table}");
+    assert!(
+        table.lines().count() < 60 && table.contains("… and 4960 more; --output json has all"),
+        "{table}"
+    );
     assert_eq!(json_of(&consul, PREFIX)["holders"].as_array().unwrap().len(), 5000);
 }
 
@@ -326,7 +339,7 @@ fn on_a_terminal_it_is_redrawn_in_place_and_its_clock_goes_on() {
     let address = consul.address();
     shell.press(&format!("clear; {BINARY} inspect {PREFIX} --watch --http-addr {address}\n"));
     let seconds = |screen: &str| {
-        let line = screen.lines().find(|line| line.contains("held"))?;
+        let line = screen.lines().find(|line| line.contains("batch-7"))?;
         let span = line.split_whitespace().find_map(|word| word.strip_suffix('s')?.parse::<u32>().ok());
         span.filter(|_| screen.contains("semaphore (list), 1 of 1"))
     };
@@ -374,22 +387,21 @@ fn in_a_usual_window_identity_and_health_are_visible() {
     shell.press(&format!("clear; {BINARY} inspect {PREFIX} --watch --http-addr {}\n", consul.address()));
     let screen = shell.await_screen("all of it", |screen| {
         let sentence = "over the limit by 1 slot: no slot is granted until fewer than 1 are held";
-        screen.contains("  next  ") && screen.replace('\n', " ").contains(sentence)
+        screen.contains("  next") && screen.replace('\n', " ").contains(sentence)
     });
-    let words = |begin: &str| -> Vec<_> {
+    let words = |begin: &str| -> Vec<&str> {
         let row = screen.lines().find(|row| row.starts_with(begin)).unwrap_or_else(|| panic!("{screen}"));
         row.split_whitespace().collect()
     };
     let [holder, waiter] = [&holder, &waiter].map(|one| one.session());
-    assert_eq!(words("HOLDER")[..8], ["HOLDER", "STATE", "SLOTS", "WHO", "HEALTH", "FOR", "TTL", "SLOT"]);
-    assert_eq!(words(&holder[..8])[..5], [&holder[..8], "held", "1", "batch-7", "live"], "{screen}");
-    assert_eq!((words(&holder[..8])[6], words(&holder[..8])[7]), ("10s", "0"), "{screen}");
-    assert_eq!(words(&waiter[..8])[..6], [&waiter[..8], "1", "1", "0", "batch-8", "live"], "{screen}");
-    assert_eq!(words(&waiter[..8])[7..9], ["10s", "next"], "{screen}");
-    assert!(
-        words("WAITER").contains(&"REMARK") && screen.lines().all(|row| row.chars().count() <= 80),
-        "{screen}"
-    );
+    assert_eq!(words("HOLDER"), ["HOLDER", "WHO", "AGE", "SLOT", "HEALTH"]);
+    assert_eq!(words(&holder[..8])[..2], [&holder[..8], "batch-7"], "{screen}");
+    assert_eq!(words(&holder[..8])[3..], ["0", "live"], "{screen}");
+    assert_eq!(words("POSITION"), ["POSITION", "WAITER", "WHO", "AGE", "HEALTH", "REMARK"]);
+    let position = format!("1         {}", &waiter[..8]);
+    assert_eq!(words(&position)[..3], ["1", &waiter[..8], "batch-8"], "{screen}");
+    assert_eq!(words(&position)[4..], ["live", "next"], "{screen}");
+    assert!(screen.lines().all(|row| row.chars().count() <= 80), "{screen}");
     // What is shown so can be said so.
     let (code, said, _) = operate(&consul.address(), &["evict", PREFIX, &waiter[..8], "--yes"]);
     assert_eq!(code, Some(0), "{said}");

@@ -52,6 +52,7 @@ mod impostor;
 mod inspect;
 mod interrupt;
 mod leases;
+mod list;
 mod listing;
 mod lock;
 mod login;

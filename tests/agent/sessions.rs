@@ -122,10 +122,10 @@ fn a_semaphore_shared_by_agents_and_consul_lock() {
     // A slash at the end is nothing; everything is in the table too.
     let table = table_of(&consul, &[&format!("{PREFIX}/")]);
     let lines: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0][..6], ["SESSION", "STATE", "SLOTS", "PRIORITY", "SINCE", "WHO"]);
+    assert_eq!(lines[0], ["SESSION", "STATE", "PRIORITY", "WHO", "AGE", "NODE", "TTL"]);
     assert_eq!(lines[1][1], "held");
     assert!(table.lines().nth(1).unwrap().contains("foreign client"), "{table}");
-    assert_eq!((lines[2][0], lines[2][5]), (&*holder.session(), "batch-7"));
+    assert_eq!((lines[2][0], lines[2][3]), (&*holder.session(), "batch-7"));
     assert_eq!(lines.len(), 5);
     // All of them are among all sessions.
     let all = json_of(&consul, &[]);
@@ -158,7 +158,7 @@ fn single_key_locks_and_sessions_with_checks_or_without_a_ttl() {
     assert_eq!((&rows[1]["node_checks"], &rows[1]["service_checks"]), (&json!(["serfHealth"]), &json!([])));
     assert_eq!(rows[1]["slots"], Value::Null);
 
-    let table = table_of(&consul, &[]);
+    let table = table_of(&consul, &["-o", "wide"]);
     let line = table.lines().find(|line| line.contains(leader)).unwrap();
     assert!(line.split_whitespace().eq([
         leader,
@@ -183,7 +183,7 @@ fn a_listed_session_without_a_contender_is_shown_as_dead() {
     let found: Vec<_> = rows.iter().map(|row| (row["session"].as_str().unwrap(), &row["found"])).collect();
     assert!(found.contains(&("gone\u{1b}[1m", &json!(false))), "{found:?}");
     assert!(found.contains(&(&alive, &json!(true))), "one whose contender was deleted: {found:?}");
-    let table = table_of(&consul, &[PREFIX]);
+    let table = table_of(&consul, &[PREFIX, "-o", "wide"]);
     let line = table.lines().find(|line| line.starts_with(r"gone\u{1b}[1m")).unwrap();
     assert!(line.contains("dead") && line.contains("no session"), "{line}");
 }

@@ -43,7 +43,7 @@ fn wait_probe_and_status_ask_the_local_agent() {
     }
     let (code, table, _) = run(&["status", b[0], b[1]]);
     assert_eq!(code, Some(0));
-    assert!(table.contains("s          waiting  yes       1/1    1 of 1  -     -  "), "{table}");
+    assert!(table.contains("s          waiting  1/1    1 of 1  -     "), "{table}");
     assert!(table.contains("s is held by ") && !table.contains("(this agent)"), "{table}");
     let (_, json, _) = run(&["status", "--json", a[0], a[1]]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -67,23 +67,82 @@ fn wait_probe_and_status_ask_the_local_agent() {
     });
 }
 
+/// The passage of time is no change: a wait has several answers of its agent, which differ in nothing else.
 #[test]
-fn status_watches() {
+fn status_watches_and_shows_changes_alone() {
+    let status = |nth: usize, state: &str| {
+        serde_json::json!({
+            "agent": {"version": "1.2.3", "state": "running", "ready": false, "now": format!("2026-01-02T03:04:0{nth}Z")},
+            "session": {"id": "5e55", "expires_in_seconds": 20 + nth},
+            "semaphores": [{
+                "name": "s", "state": state, "required": true, "age_seconds": nth, "seen_seconds_ago": nth,
+                "slot_indexes": [], "holders": [], "mode": "hold", "leases": [],
+            }],
+        })
+    };
+    let stub = Stub::start(move |nth, _| {
+        let answer = status(nth.min(9), if nth < 4 { "waiting" } else { "held" });
+        Some((200, answer.to_string()))
+    });
+    for arguments in [&["--watch"][..], &["--watch", "-o", "yaml"], &["--watch", "--json"]] {
+        let mut watching = Command::new(BINARY)
+            .args(["status", "--address", stub.address()])
+            .args(arguments)
+            .env_clear()
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut pictures = 0;
+        for line in lines {
+            pictures += usize::from(
+                line.starts_with("SEMAPHORE") || line.starts_with("agent:") || line.starts_with('{'),
+            );
+            if line.contains("held") {
+                break;
+            }
+        }
+        watching.kill().unwrap();
+        watching.wait().unwrap();
+        // Only the first command sees the wait.
+        assert_eq!(pictures, if arguments.len() == 1 { 2 } else { 1 }, "{arguments:?}");
+    }
+}
+
+#[test]
+fn status_has_other_forms() {
     let consul = Consul::start();
     let home = home(&consul);
     let agent = Agent::start(&home);
     agent.await_ready();
-    let mut watching = Command::new(BINARY)
-        .args(["status", "--watch", "--address", agent.address()])
-        .env_clear()
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let looks = lines.filter(|line| line.starts_with("SEMAPHORE")).take(2).count();
-    watching.kill().unwrap();
-    watching.wait().unwrap();
-    assert_eq!(looks, 2);
+    let status = |more: &[&str]| {
+        let (code, said, errors) = run(&[&["status", "--address", agent.address()], more].concat());
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+        said
+    };
+    assert_eq!(status(&["-o", "name"]), "s\n");
+    let wide = status(&["-o", "wide"]);
+    let header: Vec<_> = wide.lines().next().unwrap().split_whitespace().collect();
+    let columns = [
+        "SEMAPHORE",
+        "STATE",
+        "REQUIRED",
+        "TAKEN",
+        "QUEUE",
+        "SLOT",
+        "AGE",
+        "LEASES",
+        "TOKEN",
+        "SINCE",
+        "PREFIX",
+    ];
+    assert_eq!(header, columns);
+    assert!(wide.contains("service/s\n"), "{wide}");
+    assert!(status(&["--no-headers"]).starts_with("s  held  1/1 "), "{}", status(&["--no-headers"]));
+    let yaml = status(&["--output", "yaml"]);
+    assert!(yaml.starts_with("schema_version: 1\nagent:\n") && yaml.contains("\n  state: held\n"), "{yaml}");
+    let (code, _, errors) = run(&["status", "--json", "-o", "yaml"]);
+    assert_eq!((code, errors.contains("cannot be used with")), (Some(64), true), "{errors}");
 }
 
 /// Each change is shown and no other; trouble is said when it comes and when it goes.

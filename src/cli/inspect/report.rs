@@ -141,6 +141,13 @@ impl Report {
     }
 }
 
+impl Report {
+    /// All participants.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.holders.iter().chain(&self.queue).chain(&self.others)
+    }
+}
+
 impl Member {
     fn of(one: &Participant, wall: SystemTime) -> Self {
         Self {

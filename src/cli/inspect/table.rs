@@ -1,43 +1,33 @@
 //! The tables of `inspect`.
 
-use std::collections::BTreeSet;
-use std::io::{self, Write};
-use std::time::Duration;
-
-use tabwriter::TabWriter;
-
 use super::report::{Member, Report};
-use crate::cli::row::{NONE, cell, counted, hidden_keys, state_in_words, text_of};
+use crate::cli::row::{age, cell, counted, hidden_keys, state_in_words};
+use crate::cli::session_ids::SessionIds;
+use crate::cli::table::{Column, Layout, NONE, always, table, unless, wide};
 use crate::cli::window;
 use crate::escape::printable;
 use crate::operator::Part;
-use crate::progress;
 use slotkeeper_consul::Behavior;
 
 /// The most rows of a table.
 const SHOWN: usize = 40;
 
-/// Characters of an abbreviated session, if no other session begins with them; `evict` accepts them.
-const OF_SESSION: usize = 8;
-
-/// The layout of the tables.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
-    /// Whether sessions may be abbreviated.
-    pub(super) short: bool,
-    /// Columns for sentences. Tables are not wrapped.
-    pub(super) columns: usize,
-}
-
 /// The headline, tables and remarks; `hint` explains an empty result.
-pub(super) fn of(report: &Report, hint: &str, look: Look) -> io::Result<String> {
-    let wrap = |text: &str| window::wrap(text, look.columns);
+pub(super) fn of(report: &Report, hint: &str, layout: Layout) -> String {
+    let wrap = |text: &str| window::wrap(text, layout.columns);
     let mut text = wrap(&headline(report, hint));
-    let names = Names::of(report, look.short);
-    for table in [holders(report, &names)?, queue(report, &names)?, others(report, &names)?] {
-        if !table.is_empty() {
+    let ids = SessionIds::of(report.members().map(|one| one.row.session.as_str()), layout.short_ids);
+    for (columns, members) in [
+        (holders(report, &ids), &report.holders),
+        (queue(report, &ids), &report.queue),
+        (others(&ids), &report.others),
+    ] {
+        if !members.is_empty() {
             text.push('\n');
-            text.push_str(&table);
+            text.push_str(&table(&columns, &members[..members.len().min(SHOWN)], layout));
+        }
+        if members.len() > SHOWN {
+            text.push_str(&format!("… and {} more; --output json has all\n", members.len() - SHOWN));
         }
     }
     let remarks = remarks(report);
@@ -47,31 +37,7 @@ pub(super) fn of(report: &Report, hint: &str, look: Look) -> io::Result<String> 
     for remark in remarks {
         text.push_str(&wrap(&remark));
     }
-    Ok(text)
-}
-
-/// The sessions' names in the tables.
-struct Names<'a> {
-    /// All sessions in order, if they may be abbreviated: those with the same first characters are neighbours.
-    all: Option<BTreeSet<&'a str>>,
-}
-
-impl<'a> Names<'a> {
-    fn of(report: &'a Report, short: bool) -> Self {
-        let all = report.holders.iter().chain(&report.queue).chain(&report.others);
-        Self { all: short.then(|| all.map(|one| one.row.session.as_str()).collect()) }
-    }
-
-    fn of_one(&self, one: &Member) -> String {
-        let whole = one.row.session.as_str();
-        let begin: String = whole.chars().take(OF_SESSION).collect();
-        let is_alone = |all: &BTreeSet<&str>| {
-            let alike = all.range(begin.as_str()..).take_while(|other| other.starts_with(&begin));
-            alike.count() == 1
-        };
-        let shown = if self.all.as_ref().is_some_and(is_alone) { &begin } else { whole };
-        cell(Some(shown))
-    }
+    text
 }
 
 fn headline(report: &Report, hint: &str) -> String {
@@ -96,121 +62,95 @@ fn headline(report: &Report, hint: &str) -> String {
     }
 }
 
-fn holders(report: &Report, names: &Names<'_>) -> io::Result<String> {
-    let header = "HOLDER\tSTATE\tSLOTS\tWHO\tHEALTH\tFOR\tTTL\tSLOT\tSINCE\tBEHAVIOR\tCHECKS";
-    let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
-        let Some(role) = &one.row.role else { return Ok(()) };
-        let indexes: Vec<_> = role.slot_indexes.iter().map(u32::to_string).collect();
-        writeln!(
-            table,
-            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
-            names.of_one(one),
-            role.state.name(),
-            number(role.slots),
-            who(one),
-            for_(one),
-            cell(Some(&one.row.ttl)),
-            cell(Some(&indexes.join(","))),
-            cell(role.since.as_deref()),
-            behavior(one),
-            one.row.checks(),
-        )
+fn holders<'a>(report: &Report, ids: &'a SessionIds<'_>) -> Vec<Column<'a, Member>> {
+    let usual = if report.kind == "lock" { "locked" } else { "held" };
+    let mut columns = vec![
+        always("HOLDER", |one: &Member| ids.cell(&one.row.session)),
+        unless(usual, "STATE", state),
+        unless("1", "SLOTS", |one: &Member| number(one.row.role.as_ref().and_then(|role| role.slots))),
+        always("WHO", |one: &Member| one.row.describe()).flexible(),
+        always("AGE", |one: &Member| age(one.row.role.as_ref().and_then(|role| role.age_seconds))),
+        unless(NONE, "SLOT", slot_indexes),
+        always("HEALTH", health),
+    ];
+    columns.extend(of_session());
+    columns
+}
+
+fn queue<'a>(report: &'a Report, ids: &'a SessionIds<'_>) -> Vec<Column<'a, Member>> {
+    let mut columns = vec![
+        always("POSITION", |one: &Member| number(one.position)),
+        always("WAITER", |one: &Member| ids.cell(&one.row.session)),
+        unless("1", "SLOTS", |one: &Member| number(one.row.role.as_ref().and_then(|role| role.slots))),
+        unless("0", "PRIORITY", |one: &Member| number(one.row.role.as_ref().and_then(|role| role.priority))),
+        always("WHO", |one: &Member| one.row.describe()).flexible(),
+        always("AGE", |one: &Member| age(one.row.role.as_ref().and_then(|role| role.age_seconds))),
+        always("HEALTH", health),
+        unless(NONE, "REMARK", |one: &Member| remark(report, one)),
+    ];
+    columns.extend(of_session());
+    columns
+}
+
+fn others<'a>(ids: &'a SessionIds<'_>) -> Vec<Column<'a, Member>> {
+    let keys = |one: &Member| {
+        let keys: Vec<_> =
+            one.row.role.iter().flat_map(|role| &role.keys).map(|key| printable(key)).collect();
+        if keys.is_empty() { NONE.into() } else { keys.join(" ") }
     };
-    rows(header, &report.holders, write)
+    let mut columns = vec![
+        always("OTHER", |one: &Member| ids.cell(&one.row.session)),
+        always("STATE", state),
+        always("WHO", |one: &Member| one.row.describe()).flexible(),
+        always("HEALTH", health),
+        always("KEYS", keys),
+    ];
+    columns.extend(of_session());
+    columns
 }
 
-fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
-    let header = "WAITER\tPOSITION\tSLOTS\tPRIORITY\tWHO\tHEALTH\tFOR\tTTL\tREMARK\tSINCE\tBEHAVIOR\tCHECKS";
-    let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
-        let Some(role) = &one.row.role else { return Ok(()) };
-        let mut remarks = Vec::new();
-        if report.next.as_ref() == Some(&one.row.session) {
-            remarks.push("next".to_owned());
-        }
-        if one.passed_over == Some(true) {
-            remarks.push("passed over: the semaphore cannot grant its slots".into());
-        }
-        if !one.together.is_empty() {
-            let others = one.together.iter().filter(|prefix| **prefix != report.prefix);
-            let others: Vec<_> = others.take(3).map(|prefix| printable(prefix)).collect();
-            remarks.push(format!("together with {}", others.join(", ")));
-        }
-        writeln!(
-            table,
-            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
-            names.of_one(one),
-            number(one.position),
-            number(role.slots),
-            number(role.priority),
-            who(one),
-            for_(one),
-            cell(Some(&one.row.ttl)),
-            if remarks.is_empty() { NONE.into() } else { remarks.join("; ") },
-            cell(role.since.as_deref()),
-            behavior(one),
-            one.row.checks(),
-        )
-    };
-    rows(header, &report.queue, write)
+/// What matters of the session.
+fn of_session<'a>() -> [Column<'a, Member>; 4] {
+    [
+        wide("TTL", |one: &Member| cell(Some(&one.row.ttl))),
+        wide("SINCE", |one: &Member| cell(one.row.role.as_ref().and_then(|role| role.since.as_deref()))),
+        wide("BEHAVIOR", |one: &Member| one.row.behavior.map_or(NONE, Behavior::as_str).into()),
+        wide("CHECKS", |one: &Member| one.row.checks()),
+    ]
 }
 
-fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
-    let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
-        let Some(role) = &one.row.role else { return Ok(()) };
-        let state = state_in_words(role);
-        let keys: Vec<_> = role.keys.iter().map(|key| printable(key)).collect();
-        writeln!(
-            table,
-            "{}\t{state}\t{}\t{}\t{}\t{}\t{}",
-            names.of_one(one),
-            who(one),
-            cell(Some(&one.row.ttl)),
-            cell(Some(&keys.join(" "))),
-            behavior(one),
-            one.row.checks(),
-        )
-    };
-    rows("OTHER\tSTATE\tWHO\tHEALTH\tTTL\tKEYS\tBEHAVIOR\tCHECKS", &report.others, write)
+fn health(one: &Member) -> String {
+    one.row.role.as_ref().map_or(NONE, |role| role.health.as_str()).into()
 }
 
-/// The columns WHO and HEALTH, before longer ones, since a window cuts rows at their ends.
-fn who(one: &Member) -> String {
-    let health = one.row.role.as_ref().map_or(NONE, |role| role.health.as_str());
-    format!("{}\t{health}", one.row.describe())
+fn state(one: &Member) -> String {
+    one.row.role.as_ref().map_or(NONE.into(), state_in_words)
 }
 
-/// How long the participant has held or waited.
-fn for_(one: &Member) -> String {
-    let age = one.row.role.as_ref().and_then(|role| role.age_seconds);
-    age.map_or(NONE.into(), |seconds| progress::time(Duration::from_secs(seconds)))
+fn slot_indexes(one: &Member) -> String {
+    let indexes = one.row.role.iter().flat_map(|role| &role.slot_indexes);
+    cell(Some(&indexes.map(u32::to_string).collect::<Vec<_>>().join(",")))
 }
 
-fn behavior(one: &Member) -> &'static str {
-    one.row.behavior.map_or(NONE, Behavior::as_str)
+/// What is special about a waiter.
+fn remark(report: &Report, one: &Member) -> String {
+    let mut remarks = Vec::new();
+    if report.next.as_ref() == Some(&one.row.session) {
+        remarks.push("next".to_owned());
+    }
+    if one.passed_over == Some(true) {
+        remarks.push("passed over: the semaphore cannot grant its slots".into());
+    }
+    if !one.together.is_empty() {
+        let others = one.together.iter().filter(|prefix| **prefix != report.prefix);
+        let others: Vec<_> = others.take(3).map(|prefix| printable(prefix)).collect();
+        remarks.push(format!("together with {}", others.join(", ")));
+    }
+    if remarks.is_empty() { NONE.into() } else { remarks.join("; ") }
 }
 
 fn number(number: Option<impl ToString>) -> String {
     number.map_or(NONE.into(), |number| number.to_string())
-}
-
-fn rows(
-    header: &str,
-    members: &[Member],
-    write: impl Fn(&mut TabWriter<Vec<u8>>, &Member) -> io::Result<()>,
-) -> io::Result<String> {
-    if members.is_empty() {
-        return Ok(String::new());
-    }
-    let mut table = TabWriter::new(Vec::new()).padding(2);
-    writeln!(table, "{header}")?;
-    for member in members.iter().take(SHOWN) {
-        write(&mut table, member)?;
-    }
-    let mut text = text_of(table)?;
-    if members.len() > SHOWN {
-        text.push_str(&format!("… and {} more; --json has all\n", members.len() - SHOWN));
-    }
-    Ok(text)
 }
 
 /// Remarks below the tables.
@@ -245,8 +185,7 @@ fn remarks(report: &Report) -> Vec<String> {
         remarks.push(hidden_keys(&report.prefix, rule));
     }
     if let Some(rule) = &report.hidden.sessions {
-        let members = report.holders.iter().chain(&report.queue).chain(&report.others);
-        let unknown = members.filter(|one| one.row.unknown).count();
+        let unknown = report.members().filter(|one| one.row.unknown).count();
         remarks.push(format!(
             "the {} not shown by Consul: it has just ended, or the token may not read it; it needs {rule}",
             if unknown == 1 { "session of 1 is".into() } else { format!("sessions of {unknown} are") },

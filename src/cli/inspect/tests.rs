@@ -3,14 +3,11 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::report::Report;
-use super::table::{self, Look};
-use crate::cli::window;
+use super::table;
+use crate::cli::table::Layout;
 use crate::operator::PrefixSnapshot;
 use slotkeeper_consul::{Behavior, Indexed, Session};
 use slotkeeper_semaphore::{LOCK_FLAGS, Listing, Pair};
-
-/// The layout for programs.
-const WHOLE: Look = Look { short: false, columns: window::ENDLESS };
 
 fn pair(key: &str, value: &str, session: Option<&str>, create_index: u64) -> Pair {
     Pair {
@@ -86,31 +83,59 @@ fn the_tables_show_holders_waiters_and_others() {
     let expected = "\
 p: semaphore (list), 3 of 2 slots taken, ModifyIndex 101
 
-HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  SLOT  SINCE                 BEHAVIOR  CHECKS
-gone    dead   1      -                            dead    -       -    -     -                     -         -
-b       held   1      batch-7                      live    2m 13s  30s  1     2026-01-02T03:01:52Z  delete    serfHealth
-a       held   1      foreign client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
+HOLDER  STATE  SLOTS  WHO                          AGE    SLOT  HEALTH  TTL  SINCE                 BEHAVIOR  CHECKS
+gone    dead   1      -                            -      -     dead    -    -                     -         -
+b       held   1      batch-7                      2m13s  1     live    30s  2026-01-02T03:01:52Z  delete    serfHealth
+a       held   1      foreign client: db\\u{1b}[2J  -      -     live    30s  -                     delete    serfHealth
 
-WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                 BEHAVIOR  CHECKS
-large   1         9      4         -    live    -      30s  passed over: the semaphore cannot grant its slots  -                     delete    serfHealth
-w       2         1      0         -    live    1d 1h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z  delete    serfHealth
-x       3         1      0         -    live    -      30s  -                                                  -                     delete    serfHealth
+POSITION  WAITER  SLOTS  PRIORITY  WHO  AGE   HEALTH  REMARK                                             TTL  SINCE                 BEHAVIOR  CHECKS
+1         large   9      4         -    -     live    passed over: the semaphore cannot grant its slots  30s  -                     delete    serfHealth
+2         w       1      0         -    1d1h  live    next; together with q\\u{1b}                        30s  2026-01-01T02:03:05Z  delete    serfHealth
+3         x       1      0         -    -     live    -                                                  30s  -                     delete    serfHealth
 
-OTHER  STATE    WHO  HEALTH  TTL  KEYS   BEHAVIOR  CHECKS
-out    removed  -    live    30s  p/out  delete    serfHealth
+OTHER  STATE    WHO  HEALTH  KEYS   TTL  SINCE  BEHAVIOR  CHECKS
+out    removed  -    live    p/out  30s  -      delete    serfHealth
 
 over the limit by 1 slot: no slot is granted until fewer than 2 are held
 1 holder is dead, with 1 slot: reclaimed by the next client after its prune_delay; at once: slotkeeper prune p
 1 contender key is left by ended sessions: removed by the next client, or slotkeeper prune p
 ";
-    let shown = table::of(&report, "", WHOLE).unwrap();
-    assert_eq!(shown, expected);
-    let narrow = table::of(&report, "", Look { short: true, columns: 50 }).unwrap();
+    assert_eq!(table::of(&report, "", Layout::WIDE), expected);
+    let narrow = table::of(&report, "", Layout { columns: 50, ..Layout::NARROW });
+    assert!(
+        narrow.lines().all(|line| line.chars().count() <= 50 || line.starts_with("prune_delay")),
+        "{narrow}"
+    );
     assert!(
         narrow.contains("\nover the limit by 1 slot: no slot is granted until\nfewer than 2 are held\n"),
         "{narrow}"
     );
     assert!(narrow.starts_with("p: semaphore (list), 3 of 2 slots taken,\nModifyIndex 101\n"), "{narrow}");
+}
+
+/// What is usual is left out.
+#[test]
+fn a_narrow_table_fits_eighty_columns() {
+    let ids = ["68589f46-b267-eec3-58dc-01f6026cce61", "08f32efb-2e9a-c22c-16c0-8ff5c1b2e294"];
+    let who = |pod: &str| format!(r#","indexes":[1],"since":"2026-01-02T03:01:52Z","who":{{"pod":"{pod}"}}"#);
+    let keys = vec![
+        pair("p/.lock", &json!({"Limit": 1, "Holders": [ids[0]]}).to_string(), None, 1),
+        pair(&format!("p/{}", ids[0]), &entry("held", &who("import-7")), Some(ids[0]), 2),
+        pair(&format!("p/{}", ids[1]), &entry("waiting", &who("import-8")), Some(ids[1]), 3),
+    ];
+    let report = report(None, keys, &ids);
+    let expected = "\
+p: semaphore (list), 1 of 1 slots taken, ModifyIndex 101
+
+HOLDER    WHO       AGE    SLOT  HEALTH
+68589f46  import-7  2m13s  1     live
+
+POSITION  WAITER    WHO       AGE    HEALTH  REMARK
+1         08f32efb  import-8  2m13s  live    next
+";
+    assert_eq!(table::of(&report, "", Layout { short_ids: true, columns: 80, ..Layout::NARROW }), expected);
+    let bare = table::of(&report, "", Layout { headers: false, ..Layout::NARROW });
+    assert!(!bare.contains("HOLDER") && !bare.contains("POSITION") && bare.contains(ids[1]), "{bare}");
 }
 
 #[test]
@@ -122,11 +147,11 @@ fn on_a_terminal_sessions_are_abbreviated_if_unambiguous() {
         pair("p/aaaa-bbbb-2", &entry("waiting", ""), Some("aaaa-bbbb-2"), 3),
     ];
     let report = report(None, keys, &["aaaa-bbbb-1", "aaaa-bbbb-2"]);
-    for (short, expected) in [
-        (true, ["0123-456  dead", "aaaa-bbbb-1  held", "short  dead", "aaaa-bbbb-2  1"]),
-        (false, ["0123-4567-a  dead", "aaaa-bbbb-1  held", "short  dead", "aaaa-bbbb-2  1"]),
+    for (short_ids, expected) in [
+        (true, ["0123-456  dead", "aaaa-bbbb-1  held", "short  dead", "1  aaaa-bbbb-2"]),
+        (false, ["0123-4567-a  dead", "aaaa-bbbb-1  held", "short  dead", "1  aaaa-bbbb-2"]),
     ] {
-        let shown = table::of(&report, "", Look { short, ..WHOLE }).unwrap();
+        let shown = table::of(&report, "", Layout { short_ids, ..Layout::WIDE });
         for row in expected {
             let is_it = |line: &str| {
                 let words: Vec<_> = line.split_whitespace().take(2).collect();
@@ -207,7 +232,7 @@ fn what_is_no_semaphore_is_described() {
             "p: neither semaphore nor lock: the key p is not a single-key lock: it holds `x`",
         ),
     ] {
-        let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems", WHOLE).unwrap();
+        let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems", Layout::WIDE);
         assert!(shown.starts_with(expected), "{shown:?} should begin with {expected:?}");
     }
 }
@@ -215,11 +240,11 @@ fn what_is_no_semaphore_is_described() {
 #[test]
 fn what_is_hidden_is_unknown_and_the_rules_that_would_show_it_are_named() {
     let report = report_of(None, semaphore(), &["a", "b", "large", "w", "x"], (true, true));
-    let shown = table::of(&report, "", WHOLE).unwrap();
+    let shown = table::of(&report, "", Layout::WIDE);
     for expected in [
-        "\ngone    unknown  1      -                            unknown ",
-        "\nlarge   -         9 ",
-        "\nw       -         1      0         -    live    1d 1h  30s  together with q",
+        "\ngone    unknown  1      -                            -      -     unknown ",
+        "\n-         large   9 ",
+        "\n-         w       1      0         -    1d1h  live    together with q",
         "Consul hides keys below p/ from the token: a holder whose key is hidden is `unknown`, and waiters may be missing; the \
          token needs `key_prefix \"p/\" { policy = \"read\" }`\n",
         "the sessions of 2 are not shown by Consul: it has just ended, or the token may not read it; it needs \
@@ -238,7 +263,7 @@ fn what_is_hidden_is_unknown_and_the_rules_that_would_show_it_are_named() {
     );
     assert_eq!((&seen["next"], &seen["queue"][0]["position"]), (&Value::Null, &Value::Null));
     let nothing = report_of(None, Vec::new(), &[], (true, false));
-    let shown = table::of(&nothing, ", it seems", WHOLE).unwrap();
+    let shown = table::of(&nothing, ", it seems", Layout::WIDE);
     assert!(
         shown.starts_with("p: unknown: p/.lock is hidden from the token, or does not exist\n"),
         "{shown}"

@@ -1,66 +1,65 @@
 //! The local agent's locks as a table.
 
-use std::io::{self, Write};
-
-use tabwriter::TabWriter;
-
-use super::{describe, identity, remarks, since, token};
-use crate::cli::row::text_of;
+use super::{age_of, describe, for_, remarks, required, token};
+use crate::cli::table::{Layout, NONE, always, table, unless, wide};
+use crate::duration::of_seconds;
 use crate::status::Lock;
 
 /// The lock's holder, or the rest of its lock-delay.
 fn leader(lock: &Lock) -> String {
     match (&lock.leader, lock.delayed_seconds) {
         (Some(leader), _) => {
-            describe(&leader.session, leader.who.as_ref(), leader.mine, leader.foreign, leader.health)
+            let who =
+                describe(&leader.session, leader.who.as_ref(), leader.mine, leader.foreign, leader.health);
+            for_(who, leader.age_seconds)
         }
-        (None, Some(left)) => format!("free in {left:.0} s (lock-delay)"),
-        (None, None) => "-".into(),
+        (None, Some(left)) => format!("free in {} (lock-delay)", of_seconds(left)),
+        (None, None) => NONE.into(),
     }
 }
 
 /// One line per lock, and the reasons below.
-pub(super) fn table(locks: &[Lock], columns: usize) -> io::Result<String> {
+pub(super) fn table_of(locks: &[Lock], layout: Layout) -> String {
     if locks.is_empty() {
-        return Ok(String::new());
+        return String::new();
     }
-    let mut table = TabWriter::new(Vec::new()).padding(2);
-    writeln!(table, "LOCK\tSTATE\tREQUIRED\tHELD BY\tTOKEN\tSINCE")?;
-    for lock in locks {
-        let entry = &lock.entry;
-        let since = since(entry).unwrap_or("-".into());
-        writeln!(table, "{}\t{}\t{}\t{since}", identity(entry), leader(lock), token(entry))?;
-    }
-    Ok(text_of(table)? + &remarks(locks.iter().map(|lock| &lock.entry), columns))
+    let columns = [
+        always("LOCK", |lock: &Lock| lock.entry.name.clone()),
+        always("STATE", |lock: &Lock| lock.entry.state.as_str().into()),
+        unless("yes", "REQUIRED", |lock: &Lock| required(&lock.entry)),
+        always("HELD BY", leader).flexible(),
+        always("AGE", |lock: &Lock| age_of(&lock.entry)),
+        wide("TOKEN", |lock: &Lock| token(&lock.entry)),
+        wide("SINCE", |lock: &Lock| lock.entry.since.clone().unwrap_or(NONE.into())),
+        wide("KEY", |lock: &Lock| lock.key.clone()),
+    ];
+    table(&columns, locks, layout) + &remarks(locks.iter().map(|lock| &lock.entry), layout.columns)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::window;
 
     #[test]
     fn the_table_shows_the_leader() {
         let locks = r#"[
             {"name":"nightly","state":"waiting","required":false,"since":"2026-01-02T03:04:05Z","age_seconds":3.2,
-             "leader":{"session":"5e55","mine":false,"who":{"pod":"batch-7"}}},
+             "leader":{"session":"5e55","mine":false,"age_seconds":11537,"who":{"pod":"batch-7"}}},
             {"name":"other","state":"waiting","required":true,"age_seconds":1.0,"leader":null,"delayed_seconds":7.9,
              "reason":"no leader"},
-            {"name":"mine","state":"held","required":true,"fencing_token":7,"since":"2026-01-02T03:04:05Z",
+            {"name":"mine","state":"held","required":true,"fencing_token":7,"age_seconds":61.2,
              "leader":{"session":"5e55","mine":true,"who":{"host":"vm","pid":1}}},
             {"name":"foreign","state":"waiting","required":true,"leader":{"session":"f0","mine":false}}]"#;
         let expected = "\
-LOCK     STATE    REQUIRED  HELD BY                   TOKEN  SINCE
-nightly  waiting  no        batch-7                   -      waiting 3 s
-other    waiting  yes       free in 8 s (lock-delay)  -      waiting 1 s
-mine     held     yes       vm pid 1 (this agent)     7      2026-01-02T03:04:05Z
-foreign  waiting  yes       session f0                -      -
+LOCK     STATE    REQUIRED  HELD BY                  AGE
+nightly  waiting  no        batch-7 for 3h12m        3s
+other    waiting  yes       free in 7s (lock-delay)  1s
+mine     held     yes       vm pid 1 (this agent)    1m1s
+foreign  waiting  yes       session f0               -
 other: no leader
 ";
-        assert_eq!(
-            table(&serde_json::from_str::<Vec<Lock>>(locks).unwrap(), window::ENDLESS).unwrap(),
-            expected
-        );
-        assert_eq!(table(&[], window::ENDLESS).unwrap(), "");
+        let locks: Vec<Lock> = serde_json::from_str(locks).unwrap();
+        assert_eq!(table_of(&locks, Layout::NARROW), expected);
+        assert_eq!(table_of(&[], Layout::NARROW), "");
     }
 }
