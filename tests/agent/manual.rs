@@ -157,12 +157,18 @@ fn shells_offer_what_is_in_consul() {
     assert_eq!(offers("inspect", &["service/w"]), warehouse);
     assert_eq!(offers("list", &["service/w"]), warehouse);
     assert_eq!(offers("inspect", &["service/a", ":", "b"]), ["b"]);
-    assert_eq!(offers("evict", &["service/warehouse/writers", &session[..4]]), std::slice::from_ref(&session));
+    assert_eq!(
+        offers("evict", &["service/warehouse/writers", &session[..4]]),
+        std::slice::from_ref(&session)
+    );
     assert_eq!(offers("evict", &["service/warehouse/writers", ""]), std::slice::from_ref(&session));
     assert_eq!(offers("inspect", &["--wat"]), ["--watch"]);
     assert!(offers("inspect", &["service/o"]).iter().all(|offer| !offer.contains("odd")));
     assert_eq!(bash_offers(&bash, &["inspect", "--config", config, "nigh"]), ["nightly"]);
-    assert_eq!(bash_offers(&bash, &["evict", "--config", config, "nightly", ""]), std::slice::from_ref(&session));
+    assert_eq!(
+        bash_offers(&bash, &["evict", "--config", config, "nightly", ""]),
+        std::slice::from_ref(&session)
+    );
 
     let fish = script("fish");
     let fish_offers = |typed: &str| {
