@@ -125,7 +125,7 @@ fn a_holder_is_named_in_one_form_from_the_instant_of_its_grant() {
     let second = words("second", &second);
     for arguments in [&["sessions", PREFIX][..], &["inspect", PREFIX]] {
         let table = printed(&consul, arguments);
-        assert!(table.lines().any(|row| row.contains("held") && row.contains(&second)), "{table}");
+        assert!(table.lines().any(|row| row.contains(&session) && row.contains(&second)), "{table}");
         assert!(table.contains(&words("third", &third)), "{table}");
     }
     let asked = printed(&consul, &["evict", PREFIX, &session]);

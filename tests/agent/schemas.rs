@@ -109,9 +109,13 @@ fn every_output_fits_its_schema() {
     }
     outputs.push(("semaphore", of(agent.address(), "/v1/semaphores/lent")));
     outputs.push(("readiness", agent.ready_file_says()));
-    for prefix in [PREFIX, "service/l", "service/nothing"] {
+    for prefix in [PREFIX, "service/l"] {
         outputs.push(("inspect", command(&["inspect", prefix, "--json"])));
     }
+    let (code, nothing, _) = operate(&address, &["inspect", "service/nothing", "--json"]);
+    assert_eq!(code, Some(1));
+    outputs.push(("inspect", parsed(&nothing)));
+    outputs.push(("list", command(&["list", "--json"])));
     outputs.push(("sessions", command(&["sessions", "--json"])));
     outputs.push(("sessions", command(&["sessions", PREFIX, "--json"])));
     outputs.push(("results", command(&["set-limit", PREFIX, "3", "--json"])));
@@ -130,7 +134,7 @@ fn every_output_fits_its_schema() {
     outputs.extend(crate::events::changes_of(agent).into_iter().map(|change| ("event", change)));
     outputs.push(("status", of(agent.address(), "/v1/status")));
     let names: std::collections::BTreeSet<_> = outputs.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names.len(), 9, "{names:?}");
+    assert_eq!(names.len(), 10, "{names:?}");
     assert_eq!(faults(&outputs), "");
 }
 
