@@ -72,6 +72,7 @@ impl Agent {
     }
 
     async fn start_command(&mut self, command: &Command, lease_ends: Moment) {
+        let _ = command.times.acquired.set(clock::now());
         match Orphans::new() {
             Ok(orphans) => self.orphans = Some(orphans),
             Err(error) => warn!(%error, "{ORPHANS_NOT_REAPED}"),
@@ -118,6 +119,9 @@ impl Agent {
         match told {
             CommandEvent::Started => {
                 info!("{COMMAND_STARTED}");
+                if let Some(command) = &self.parts.command {
+                    let _ = command.times.started.set(clock::now());
+                }
                 self.reap_orphans();
             }
             CommandEvent::NotStarted(why) => self.command_does_not_run(&why),
@@ -140,6 +144,10 @@ impl Agent {
                 }
             }
             CommandEvent::Gone(outcome) => {
+                if let Some(command) = &self.parts.command {
+                    let code = outcome.as_ref().map(|outcome| outcome.code());
+                    let _ = command.times.ended.set((clock::now(), code));
+                }
                 self.command_is_over();
                 match outcome {
                     Some(outcome) => {

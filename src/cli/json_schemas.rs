@@ -87,6 +87,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
         ("sessions", sessions),
         ("list", schema::<list::Report>("slotkeeper list --json")),
         ("results", one_of("results of operators' commands", &results)),
+        ("run-result", schema::<super::run::RunResult>("the file of slotkeeper run --result-file")),
         ("reload", schema::<Reloaded>("POST /v1/reload")),
     ]
 }

@@ -39,6 +39,7 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_CONFIG", "The configuration file, in place of --config"),
             ("SLOTKEEPER_STOP_AFTER", "In place of --stop-after, for run"),
             ("SLOTKEEPER_METRICS_FILE", "In place of --metrics-file, for run; empty for no file"),
+            ("SLOTKEEPER_RESULT_FILE", "In place of --result-file, for run; empty for no file"),
             ("SLOTKEEPER_TERMINATION_MESSAGE", "File for the reason of a failure of agent, run or wait"),
             ("SLOTKEEPER_HTTP_LISTEN", "In place of http.listen; also the address of the local agent"),
             ("SLOTKEEPER_CONTROL_LISTEN", "In place of control.listen"),

@@ -1,6 +1,7 @@
 //! `slotkeeper run`: runs a command while it holds a slot.
 
 mod output_files;
+mod result;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use clap::Args;
 
 use super::set_limit::number_of_slots;
 use super::start::{self, Purpose};
-use super::{ConsulFlags, Ended, Exit, end_with, exit_of, habits, print_correction};
+use super::{ConsulFlags, Ended, Exit, end_with, habits, print_correction};
 use crate::agent::{Files, ReadConfig};
 use crate::config::{
     self, CommandRules, Config, Environment, Faults, Identity, Loaded, Naming, Overrides, Unfit,
@@ -19,8 +20,11 @@ use crate::config::{
 use crate::duration::{self, show};
 use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
-use crate::workload::{Command, METRICS_FILE_VARIABLE, unfit_proc};
+use crate::workload::{Command, CommandTimes, METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, unfit_proc};
 pub(super) use output_files::OutputFiles;
+use result::Outcome;
+#[cfg(test)]
+pub(super) use result::RunResult;
 
 /// The environment variable of `--stop-after`.
 const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
@@ -105,6 +109,10 @@ pub(super) struct Run {
     /// [env: SLOTKEEPER_METRICS_FILE]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     metrics_file: Option<PathBuf>,
+    /// File for the result as JSON, written at the end: whether a slot was acquired, the times, the exit codes and the reason
+    /// [env: SLOTKEEPER_RESULT_FILE]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    result_file: Option<PathBuf>,
     /// Name of the job, shown to other participants with host and process id; by default the command's file name, or the
     /// beginning of the line of --shell [env: SLOTKEEPER_NAME]
     #[arg(long, value_name = "TEXT", value_parser = config::job_name)]
@@ -113,8 +121,11 @@ pub(super) struct Run {
     #[arg(long)]
     shell: bool,
     /// Log each step on standard error.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
+    /// Print failures alone: no progress and no warnings.
+    #[arg(short, long)]
+    quiet: bool,
     #[command(flatten)]
     consul: ConsulFlags,
     /// The command and its arguments.
@@ -127,14 +138,15 @@ pub(super) struct CommandFlags {
     words: Vec<OsString>,
     kill_after: Option<Duration>,
     stop_after: Option<Duration>,
+    times: Arc<CommandTimes>,
 }
 
 impl CommandFlags {
     /// The command, in a session with this TTL.
     pub(super) fn command(self, ttl: Duration) -> Command {
-        let Self { words, kill_after, stop_after } = self;
+        let Self { words, kill_after, stop_after, times } = self;
         let kill_after = kill_after.unwrap_or_else(|| KILL_AFTER.min(fence::max_kill_after(ttl)));
-        Command { words, kill_after, stop_after }
+        Command { words, kill_after, stop_after, times }
     }
 }
 
@@ -174,7 +186,7 @@ impl Run {
             Err(why) => return self.refuse(&why),
         };
         let ended = self.supervise(&mut files);
-        files.finish(code_of(&ended));
+        files.finish(Outcome::of(&ended));
         ended
     }
 
@@ -204,8 +216,12 @@ impl Run {
                 }
             });
         }
-        let command =
-            CommandFlags { words: self.words(), kill_after: self.kill_after, stop_after: self.stop_after };
+        let command = CommandFlags {
+            words: self.words(),
+            kill_after: self.kill_after,
+            stop_after: self.stop_after,
+            times: Arc::clone(files.times()),
+        };
         let file = self.config.clone();
         let read_config: ReadConfig = Arc::new(move || self.read());
         start::run(file, read_config, Purpose::Command(command, files))
@@ -213,11 +229,13 @@ impl Run {
 
     /// The files that it writes for other programs.
     fn output_files(&self) -> Result<OutputFiles, String> {
-        let variable = || std::env::var_os(METRICS_FILE_VARIABLE).map(PathBuf::from);
-        match &self.metrics_file {
-            Some(file) => OutputFiles::check("--metrics-file", Some(file.clone())),
-            None => OutputFiles::check(METRICS_FILE_VARIABLE, variable()),
-        }
+        let named = |flag, file: &Option<PathBuf>, variable| match file {
+            Some(file) => (flag, Some(file.clone())),
+            None => (variable, std::env::var_os(variable).map(PathBuf::from)),
+        };
+        let metrics = named("--metrics-file", &self.metrics_file, METRICS_FILE_VARIABLE);
+        let result = named("--result-file", &self.result_file, RESULT_FILE_VARIABLE);
+        OutputFiles::check(metrics, result)
     }
 
     /// Prints why the command cannot run, and removes a readiness file of an earlier process.
@@ -240,6 +258,7 @@ impl Run {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
         overrides.flag("--verbose", "log.level", self.verbose.then_some("info"));
+        overrides.flag("--quiet", "log.level", self.quiet.then_some("error"));
         let environment = Environment::of_process();
         let check = |config: &Config| unfit(config, self.kill_after);
         let rules = |defaults| CommandRules { defaults, check: &check };
@@ -307,11 +326,6 @@ impl Run {
     fn wait(&self) -> Option<String> {
         self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show)
     }
-}
-
-/// The exit code of this process.
-fn code_of(ended: &anyhow::Result<Ended>) -> u8 {
-    ended.as_ref().map_or_else(exit_of, |ended| ended.exit).code()
 }
 
 /// The environment's value of `--stop-after`; an empty one is absent, as for other variables.

@@ -10,7 +10,7 @@ use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
 use super::suggest;
 use crate::termination;
-use crate::workload::{METRICS_FILE_VARIABLE, is_child_variable};
+use crate::workload::{METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, is_child_variable};
 
 /// Variables that set one field.
 const FIELDS: &[(&str, &str)] = &[
@@ -50,6 +50,7 @@ const OTHERS: &[&str] = &[
     "SLOTKEEPER_CONFIG",
     "SLOTKEEPER_STOP_AFTER",
     METRICS_FILE_VARIABLE,
+    RESULT_FILE_VARIABLE,
     termination::VARIABLE,
     "SLOTKEEPER_POD_NAME",
     "SLOTKEEPER_POD_NAMESPACE",

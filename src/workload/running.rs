@@ -7,6 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::os::unix::process::CommandExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -38,8 +39,19 @@ const GUARD_GRACE: Duration = Duration::from_secs(1);
 /// Interval of looks for remains of a command whose guard has gone.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// When a command had its slots, ran and ended, for the process that reports it.
+#[derive(Debug, Default)]
+pub struct CommandTimes {
+    /// All required slots were held, and the command was about to start.
+    pub acquired: OnceLock<Moment>,
+    /// It ran.
+    pub started: OnceLock<Moment>,
+    /// It had ended with this code; none if its end was not seen.
+    pub ended: OnceLock<(Moment, Option<u8>)>,
+}
+
 /// What to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Command {
     /// Program and arguments.
     pub words: Vec<OsString>,
@@ -47,6 +59,8 @@ pub struct Command {
     pub kill_after: Duration,
     /// Time to end after a signal from outside. `None`: unlimited.
     pub stop_after: Option<Duration>,
+    /// Where its times are reported.
+    pub times: Arc<CommandTimes>,
 }
 
 /// An event of a command.

@@ -1,4 +1,4 @@
-//! The files that `run` writes for other programs: the metrics file.
+//! The files that `run` writes for other programs: the metrics file and the result file.
 //!
 //! Their paths are checked before anything is acquired. A thread of their own writes them, so that a slow disk delays neither a
 //! renewal nor the end. A failed write is logged and ends nothing.
@@ -11,11 +11,14 @@ use std::time::Duration;
 
 use tracing::error;
 
+use super::result::{Outcome, RunResult};
 use crate::clock;
 use crate::config::no_system_path;
-use crate::files::{refuse_special, replace};
+use crate::files::{refuse_special, remove, replace};
 use crate::log_events::{FILE_LATE, FILE_NOT_KEPT, FILE_WRITE_FAILED};
 use crate::metrics::{Metrics, Run};
+use crate::workload::CommandTimes;
+use slotkeeper_semaphore::Moment;
 
 /// Interval of writes while the command waits or runs.
 const WRITE_INTERVAL: Duration = Duration::from_secs(15);
@@ -27,14 +30,13 @@ const READABLE: u32 = 0o644;
 /// The files, and their thread as soon as there is something to write.
 #[derive(Debug)]
 pub(in crate::cli) struct OutputFiles {
-    metrics: Option<MetricsFile>,
+    files: Option<Files>,
+    times: Arc<CommandTimes>,
     thread: Option<Thread>,
 }
 
 #[derive(Debug)]
 struct Thread {
-    /// For messages.
-    path: PathBuf,
     orders: Sender<Order>,
     done: Receiver<()>,
 }
@@ -44,21 +46,39 @@ enum Order {
     /// Write these metrics from now on.
     Follow(Arc<Metrics>),
     /// Write for the last time.
-    Finish {
-        /// The exit code.
-        code: u8,
-    },
+    Finish(Outcome),
 }
+
+/// Where a path is from, for messages, and the path.
+type Named = (&'static str, Option<PathBuf>);
 
 impl OutputFiles {
     /// Checks the paths. An empty one means no file.
     ///
     /// # Errors
     ///
-    /// Something else than a regular file is at a path. The text names `flag`.
-    pub(super) fn check(flag: &str, metrics: Option<PathBuf>) -> Result<Self, String> {
-        let path = metrics.map(|path| own_path(flag, &path)).transpose()?.flatten();
-        Ok(Self { metrics: path.map(MetricsFile::new), thread: None })
+    /// Something else than a regular file is at a path. The text names the flag or variable.
+    pub(super) fn check(metrics: Named, result: Named) -> Result<Self, String> {
+        let checked = |(name, path): Named| match path {
+            Some(path) => own_path(name, &path),
+            None => Ok(None),
+        };
+        let times = Arc::new(CommandTimes::default());
+        let files = Files {
+            metrics: checked(metrics)?.map(MetricsFile::new),
+            result: checked(result)?.map(|path| ResultFile {
+                path,
+                began: clock::now(),
+                times: Arc::clone(&times),
+            }),
+        };
+        let any = files.metrics.is_some() || files.result.is_some();
+        Ok(Self { files: any.then_some(files), times, thread: None })
+    }
+
+    /// The times of the command, which its agent reports.
+    pub(super) fn times(&self) -> &Arc<CommandTimes> {
+        &self.times
     }
 
     /// Writes the files now, and then at intervals.
@@ -68,28 +88,27 @@ impl OutputFiles {
 
     /// Writes nothing: another process has written the files.
     pub(super) fn leave(&mut self) {
-        self.metrics = None;
+        self.files = None;
     }
 
     /// Writes the files for the last time.
-    pub(super) fn finish(mut self, code: u8) {
-        self.order(Order::Finish { code });
+    pub(super) fn finish(mut self, outcome: Outcome) {
+        self.order(Order::Finish(outcome));
         let Some(thread) = self.thread else { return };
         if let Err(RecvTimeoutError::Timeout) = thread.done.recv_timeout(LAST_WRITE_TIMEOUT) {
-            error!(path = %thread.path.display(), "{FILE_LATE}; continuing");
+            error!("{FILE_LATE}; continuing");
         }
     }
 
     /// Starts the thread with the first order, after the process has started the one below it.
     fn order(&mut self, order: Order) {
-        if let Some(file) = self.metrics.take() {
-            let path = file.path.clone();
+        if let Some(files) = self.files.take() {
             let (orders, receiver) = channel();
             let (done_sender, done) = channel();
             let thread = thread::Builder::new().name("output files".into());
-            match thread.spawn(move || write_files(file, &receiver, &done_sender)) {
-                Ok(_) => self.thread = Some(Thread { path, orders, done }),
-                Err(error) => error!(path = %path.display(), %error, "{FILE_NOT_KEPT}"),
+            match thread.spawn(move || files.write(&receiver, &done_sender)) {
+                Ok(_) => self.thread = Some(Thread { orders, done }),
+                Err(error) => error!(%error, "{FILE_NOT_KEPT}"),
             }
         }
         if let Some(thread) = &self.thread {
@@ -99,21 +118,66 @@ impl OutputFiles {
     }
 }
 
-fn write_files(mut file: MetricsFile, orders: &Receiver<Order>, done: &Sender<()>) {
-    loop {
-        match orders.recv_timeout(WRITE_INTERVAL) {
-            Ok(Order::Follow(metrics)) => file.metrics = Some(metrics),
-            Ok(Order::Finish { code }) => {
-                file.run.ended = Some((code, clock::now()));
-                file.write();
-                // If nobody waits for it any more, the process is about to end.
-                let _ = done.send(());
-                return;
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+#[derive(Debug)]
+struct Files {
+    metrics: Option<MetricsFile>,
+    result: Option<ResultFile>,
+}
+
+impl Files {
+    /// Writes them until the end.
+    fn write(mut self, orders: &Receiver<Order>, done: &Sender<()>) {
+        // The result of an earlier run would be taken for that of this one, if it is killed.
+        if let Some(Err(error)) = self.result.as_ref().map(|file| remove(&file.path)) {
+            report(&error.into());
         }
-        file.write();
+        loop {
+            match orders.recv_timeout(WRITE_INTERVAL) {
+                Ok(Order::Follow(metrics)) => {
+                    if let Some(file) = &mut self.metrics {
+                        file.metrics = Some(metrics);
+                    }
+                }
+                Ok(Order::Finish(outcome)) => {
+                    if let Some(file) = &mut self.metrics {
+                        file.run.ended = Some((outcome.code(), clock::now()));
+                        file.write();
+                    }
+                    if let Some(Err(error)) = self.result.map(|file| file.write(&outcome)) {
+                        report(&error);
+                    }
+                    // If nobody waits for it any more, the process is about to end.
+                    let _ = done.send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if let Some(file) = &mut self.metrics {
+                file.write();
+            }
+        }
+    }
+}
+
+fn report(error: &anyhow::Error) {
+    error!(error = %format_args!("{error:#}"), "{FILE_WRITE_FAILED}");
+}
+
+/// The file of `--result-file`.
+#[derive(Debug)]
+struct ResultFile {
+    path: PathBuf,
+    began: Moment,
+    times: Arc<CommandTimes>,
+}
+
+impl ResultFile {
+    fn write(&self, outcome: &Outcome) -> anyhow::Result<()> {
+        let result = RunResult::new(self.began, &self.times, outcome, clock::now());
+        let text = serde_json::to_string(&result)? + "\n";
+        replace(&self.path, text.as_bytes(), READABLE)?;
+        Ok(())
     }
 }
 

@@ -10,5 +10,6 @@ mod metrics_file;
 mod namespace;
 pub(crate) mod permanent;
 mod progress;
+mod result_file;
 mod stop_after;
 mod terminal;
