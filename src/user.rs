@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::sync::OnceLock;
 
-/// The name of this process's user: that of `/etc/passwd`, else that of the environment, else the number.
+/// The name of this process's user: that of the environment, else that of `/etc/passwd`, else the number.
 pub(crate) fn name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -12,9 +12,9 @@ pub(crate) fn name() -> &'static str {
             let lines = BufReader::new(std::fs::File::open("/etc/passwd").ok()?).lines();
             lines.map_while(Result::ok).find_map(|line| name_in(&line, id))
         };
-        // A user of a directory service is not in the file.
+        // A user of a directory service is not in the file, and several persons may share a number.
         let variable = || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-        listed().or_else(|| variable().filter(|name| !name.is_empty())).unwrap_or_else(|| id.to_string())
+        variable().filter(|name| !name.is_empty()).or_else(listed).unwrap_or_else(|| id.to_string())
     })
 }
 

@@ -27,8 +27,8 @@ const JOINS_A_MAP: &str = "the record is a map, but this agent would create a li
 /// The id of another client's session may be any text.
 const MAX_SESSION_CHARS: usize = 64;
 
-/// Logs a notice. What recurs without a change of state is logged at `debug`.
-pub(super) fn log(notice: &Notice) {
+/// Logs a notice, about `subject`. What recurs without a change of state is logged at `debug`.
+pub(super) fn log(notice: &Notice, subject: Option<&Subject>) {
     match notice {
         Notice::SessionStarted { session, resumed: false } => info!(%session, "{SESSION_CREATED}"),
         Notice::SessionStarted { session, resumed: true } => info!(%session, "{SESSION_RESUMED}"),
@@ -108,9 +108,10 @@ pub(super) fn log(notice: &Notice) {
             stored,
             configured,
         } => {
+            let prefix = subject.map_or("PREFIX", |subject| subject.key.as_str());
             warn!(
                 semaphore = %name, stored, configured,
-                "{LIMIT_DIFFERS}: the stored limit applies; `slotkeeper set-limit` changes it for all clients"
+                "{LIMIT_DIFFERS}: the stored limit applies; `slotkeeper set-limit {prefix} {configured}` changes it for all clients"
             );
         }
         Notice::FormDiffers { name } => warn!(semaphore = %name, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
@@ -118,7 +119,7 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, from, to, "{LIMIT_CHANGED}");
         }
         Notice::LimitSet { name, from, to } => {
-            warn!(semaphore = %name, from, to, "{LIMIT_SET}");
+            info!(semaphore = %name, from, to, "{LIMIT_SET}");
         }
         Notice::Pruned { name, holders, .. } => info!(semaphore = %name, holders, "{HOLDERS_PRUNED}"),
         Notice::Conflict { name } => debug!(semaphore = %name, "{WRITE_CONFLICT}; reading again"),
@@ -127,7 +128,7 @@ pub(super) fn log(notice: &Notice) {
 }
 
 /// Logs a notice about a lease. A client may request leases again and again, so waits are logged at `debug`.
-pub(super) fn log_lease(notice: &Notice) {
+pub(super) fn log_lease(notice: &Notice, subject: Option<&Subject>) {
     match notice {
         Notice::Waiting { name, position, taken, limit } => {
             debug!(semaphore = %name, position, taken, limit, "{LEASE_WAITING}");
@@ -162,7 +163,7 @@ pub(super) fn log_lease(notice: &Notice) {
         | Notice::LimitSet { .. }
         | Notice::Pruned { .. }
         | Notice::Conflict { .. }
-        | Notice::Removed { .. } => log(notice),
+        | Notice::Removed { .. } => log(notice, subject),
     }
 }
 

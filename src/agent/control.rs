@@ -121,7 +121,7 @@ impl Agent {
     /// Logs and counts a notice. Leases have no hooks: clients may come and go faster than hooks run.
     fn tell_of_lease(&mut self, notice: &Notice, subject: Option<Subject>, is_logged: bool) {
         if is_logged {
-            announce::log_lease(notice);
+            announce::log_lease(notice, subject.as_ref());
         }
         self.journal.follow_lease(notice, subject);
         // All waiters of a lock see the same change of its leader, and without waiters it is not followed.

@@ -10,7 +10,8 @@ impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice) {
         let labelled = self.labels.put_on(notice);
         if !self.withholds_notice(notice) && self.outage.logs(Owner::Agent, notice) {
-            announce::log(&self.labels.put_title_on(notice));
+            let subject = self.labels.subject(notice);
+            announce::log(&self.labels.put_title_on(notice), subject.as_ref());
         }
         self.journal.follow(&labelled, self.labels.subject(notice));
         self.parts.metrics.observe(&labelled);

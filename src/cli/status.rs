@@ -215,10 +215,8 @@ async fn look(address: &str) -> anyhow::Result<Seen> {
 }
 
 fn status_of<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    serde_json::from_str(text).map_err(|error| {
-        // The library's message may quote the input.
-        let error = escape_control_chars(&error.to_string());
-        anyhow!("the response is not from a slotkeeper agent: {error}")
+    serde_json::from_str(text).map_err(|_| {
+        anyhow!("the response is not from a slotkeeper agent; check the address (--address, http.listen)")
     })
 }
 

@@ -113,7 +113,7 @@ fn a_stored_limit_is_adopted_set_or_refused() {
     assert_eq!(agent.metric("slotkeeper_limit_mismatch{semaphore=\"s\"}"), 1.0);
     assert_eq!(agent.metric("slotkeeper_limit{semaphore=\"s\"}"), 1.0);
     wait_for("the warning", || agent.log().contains(log_events::LIMIT_DIFFERS));
-    assert!(agent.log().contains("`slotkeeper set-limit`"), "{}", agent.log());
+    assert!(agent.log().contains("`slotkeeper set-limit service/s 2`"), "{}", agent.log());
     assert_eq!(agent.terminate(), Some(0));
 
     let refuse = home(&consul, "limit: 2, limit_policy: refuse");
