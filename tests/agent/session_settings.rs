@@ -114,7 +114,7 @@ fn a_session_is_tied_to_the_node_that_is_named() {
     put(&consul, "/v1/catalog/deregister", &json!({"Node": "batch-7"}));
     wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
     wait_for("the reason", || {
-        agent.log().contains("the session's node or one of its checks is missing or critical")
+        agent.log().contains("Consul does not know the session's node or one of its checks")
     });
     put(&consul, "/v1/catalog/register", &json!({"Node": "batch-7", "Address": "192.0.2.7"}));
     agent.await_ready();
