@@ -377,7 +377,7 @@ fn takes(rendered: &Rendered, kill_after: u64) -> bool {
         command.args(["--", "true"]).env("SLOTKEEPER_HTTP_LISTEN", "192.0.2.1:9377").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     let listened = said.contains("cannot listen at http.listen 192.0.2.1:9377");
-    assert!(listened || (output.status.code() == Some(78) && said.contains("--kill-after")), "{said}");
+    assert!(listened || (output.status.code() == Some(64) && said.contains("--kill-after")), "{said}");
     listened
 }
 
