@@ -24,6 +24,32 @@ impl Clocks {
     }
 }
 
+#[test]
+fn a_silent_consul_shows_in_the_headline_and_the_bar_before_the_slot_is_lost() {
+    let consul = Consul::start();
+    let agent = Lodger::start(&consul.address(), ONE);
+    agent.await_ready();
+    let mut page = Browser::open(agent.address());
+    page.await_texts(&["Ready", "Lease: "]);
+    let bar = |page: &mut Browser| -> f64 {
+        let style = page.attribute("#bar i", "style");
+        style.split_once("scaleX(").unwrap().1.split_once(')').unwrap().0.parse().unwrap()
+    };
+    // Renewed each sixth of the TTL, a lease of nine tenths has at least two thirds of itself left.
+    assert!(bar(&mut page) > 0.6, "{}", bar(&mut page));
+    consul.signal(rustix::process::Signal::STOP);
+    // A page that is opened now has never seen a longer lease.
+    wait_for("the lease to be half over", || agent.status()["session"]["expires_in_seconds"].as_f64() < Some(13.5));
+    let mut late = Browser::open(agent.address());
+    for page in [&mut page, &mut late] {
+        page.await_texts(&["Ready, but Consul does not answer"]);
+        assert!(bar(page) < 0.5, "{}", bar(page));
+    }
+    consul.signal(rustix::process::Signal::CONT);
+    page.await_texts(&["Everything required is held."]);
+    wait_for("the warning to go", || !page.text().contains("does not answer"));
+}
+
 /// The time that stands behind these words.
 fn seconds(text: &str, words: &str) -> Option<u64> {
     let mut told = text.split_once(words)?.1.split_whitespace();

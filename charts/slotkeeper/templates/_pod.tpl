@@ -112,7 +112,7 @@ rules:
   - action: Ignore
     onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [80]}
   - action: FailJob
-    onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [78]}
+    onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [64, 78]}
 {{- else if include "slotkeeper.hasWaiter" .slotkeeper }}
   - action: Ignore
     onExitCodes: {containerName: slotkeeper-wait, operator: In, values: [137, 143, 255]}
