@@ -88,7 +88,7 @@ fn a_command_that_cannot_start_is_explained() {
     let cases: [(&[&str], i32, &[&str]); 4] = [
         (&["--no-such-flag"], 64, &["unexpected argument '--no-such-flag'"]),
         (&[], 64, &["no slot is named"]),
-        (&both, 64, &["--kill-after", "session.ttl", "16s"]),
+        (&both, 64, &["--kill-after", "16s", "session.ttl"]),
         (&["--config", "/nonexistent/file"], 78, &["/nonexistent/file"]),
     ];
     for (arguments, code, parts) in cases {
