@@ -223,7 +223,10 @@ fn a_service_check_that_turns_critical_ends_the_session() {
     // Consul makes no session on a check that is critical: which one, and why, is said wherever somebody looks.
     let critical = |text: &str| text.contains("web-alive") && text.contains("critical");
     wait_for("the reason in the log", || {
-        agent.log().lines().any(|line| line.contains("one of the session's checks is critical") && critical(line))
+        agent
+            .log()
+            .lines()
+            .any(|line| line.contains("one of the session's checks is critical") && critical(line))
     });
     wait_for("the reason in the status", || critical(&agent.status().to_string()));
     assert!(critical(&agent.get("/readyz?verbose").body), "{}", agent.get("/readyz?verbose").body);

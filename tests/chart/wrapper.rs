@@ -98,7 +98,8 @@ fn a_wait_that_times_out_fails_the_pod() {
     assert!(!second.life.has_begun());
     let why = |pod: &Pod| std::fs::read_to_string(pod.file("life", "why")).unwrap_or_default();
     let said = why(&second.pod);
-    let expected = "slotkeeper: timed out after 5s waiting for one: 1st of 1 in the queue, held by sh batch/demo-1";
+    let expected =
+        "slotkeeper: timed out after 5s waiting for one: 1st of 1 in the queue, held by sh batch/demo-1";
     assert!(said.starts_with(expected), "{said}");
     first.finish();
     assert_eq!(first.pod.phase(), Phase::Succeeded);

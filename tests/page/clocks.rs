@@ -39,7 +39,9 @@ fn a_silent_consul_shows_in_the_headline_and_the_bar_before_the_slot_is_lost() {
     assert!(bar(&mut page) > 0.6, "{}", bar(&mut page));
     consul.signal(rustix::process::Signal::STOP);
     // A page that is opened now has never seen a longer lease.
-    wait_for("the lease to be half over", || agent.status()["session"]["expires_in_seconds"].as_f64() < Some(13.5));
+    wait_for("the lease to be half over", || {
+        agent.status()["session"]["expires_in_seconds"].as_f64() < Some(13.5)
+    });
     let mut late = Browser::open(agent.address());
     for page in [&mut page, &mut late] {
         page.await_texts(&["Ready, but Consul does not answer"]);
