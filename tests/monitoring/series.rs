@@ -51,7 +51,7 @@ fn an_agent_with_one_semaphore_has_at_most_140_series() {
     assert_few(&first, "first holder");
     let second = Lodger::start(&consul.address(), HOLD);
     second.await_state("waiting");
-    wait_for("a place in the queue", || second.semaphore()["queue_position"] == 1);
+    wait_for("a place in the queue", || second.semaphore()["position"] == 1);
     assert_eq!(first.terminate(), Some(0));
     second.await_ready();
     assert_eq!(second.metric("slotkeeper_handoff_duration_seconds_count{semaphore=\"s\"}"), 1.0);
