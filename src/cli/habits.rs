@@ -1,14 +1,13 @@
 //! Habits of `consul lock` and of other programs: the command line that was meant in place of one that was refused.
 
-use std::ffi::OsStr;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::Parser as _;
 
 use super::Cli;
 
-/// Flags of `consul lock` that have a value, and those of slotkeeper in their place; none if slotkeeper needs no such flag.
+/// Flags of `consul lock`, and those of slotkeeper in their place; none if slotkeeper needs no such flag.
 const CONSUL_FLAGS: &[(&str, Option<&str>)] = &[
     ("n", Some("-n")),
     ("try", Some("--timeout")),
@@ -18,7 +17,8 @@ const CONSUL_FLAGS: &[(&str, Option<&str>)] = &[
     ("stale", None),
 ];
 /// Flags without a value.
-const SWITCHES: &[&str] = &["lock", "shell", "verbose", "quiet", "dev"];
+const SWITCHES: &[&str] =
+    &["lock", "shell", "verbose", "quiet", "dev", "child-exit-code", "pass-stdin", "stale"];
 
 /// The command line that was probably meant by the arguments `words` of the program, if it is a valid one.
 pub(super) fn corrected(words: &[OsString]) -> Option<String> {
@@ -146,6 +146,10 @@ mod tests {
             ),
             (&["run", "-try=10s", "service/a", "ls"], "slotkeeper run service/a --timeout 10s -- ls"),
             (&["run", "service/a", "ls"], "slotkeeper run service/a -- ls"),
+            (
+                &["run", "-child-exit-code", "-pass-stdin", "-n=2", "service/a", "./import", "all"],
+                "slotkeeper run service/a -n 2 -- ./import all",
+            ),
             (
                 &["run", "-shell=false", "-monitor-retry=3", "service/a", "ls"],
                 "slotkeeper run service/a -- ls",

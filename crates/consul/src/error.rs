@@ -251,7 +251,7 @@ impl Error {
 
     /// Whether the answer is none of Consul's own: another server answers at this address, or a proxy.
     pub const fn is_foreign(&self) -> bool {
-        // A proxy answers so that has no server, or no answer in time.
+        // A proxy answers with another code of 500 or above, or with 408 or 499, if Consul behind it is down or slow.
         if let Kind::Unexpected(status) = self.kind {
             return status < 500 && status != 408 && status != 499 || status == 501 || status == 505;
         }
