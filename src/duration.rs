@@ -24,6 +24,11 @@ pub enum Error {
     TooLong(String),
 }
 
+/// Seconds for JSON, rounded to the millisecond.
+pub fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
 /// Reads a duration. Usable as a clap value parser.
 ///
 /// # Errors

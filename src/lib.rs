@@ -4,6 +4,7 @@
 //! own are crates: `slotkeeper-semaphore` is the protocol without I/O, `slotkeeper-consul` the HTTP client. The module `bridge`
 //! translates between the two.
 
+mod about;
 mod agent;
 mod bridge;
 mod cli;

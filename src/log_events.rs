@@ -15,6 +15,7 @@ pub const LOGIN_FAILED: &str = "login failed";
 pub const LOGOUT_FAILED: &str = "logout failed";
 
 // Consul.
+pub const REQUEST_ENDED: &str = "request to consul ended";
 pub const REQUEST_FAILED: &str = "request failed";
 pub const REQUEST_RECOVERED: &str = "request recovered";
 pub const CONSUL_LEADERLESS: &str = "consul has no leader";

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::Registry;
-use slotkeeper_consul::{Code, Observer, Operation};
+use slotkeeper_consul::{Code, Observer, Operation, Tried};
 
 use agent::AgentMetrics;
 use make::Maker;
@@ -155,11 +155,11 @@ impl Metrics {
 
 /// Counts the requests to Consul.
 impl Observer for Metrics {
-    fn finished(&self, operation: Operation, code: Code, took: Duration) {
-        let label = operation.label();
+    fn finished(&self, tried: &Tried, code: Code, took: Duration) {
+        let label = tried.operation.label();
         self.agent.consul_requests.with_label_values(&[label, code.as_str()]).inc();
         // A watch waits for a change: its duration says nothing about Consul.
-        if operation != Operation::KvWatch {
+        if tried.operation != Operation::KvWatch {
             self.agent.consul_request_duration.with_label_values(&[label]).observe(secs(took));
         }
     }
@@ -222,7 +222,8 @@ mod tests {
             lines.map(str::to_owned).filter(|line| !line.contains("_bucket{")).collect::<Vec<_>>()
         };
         assert!(requests().is_empty(), "{:?}", requests());
-        metrics.finished(Operation::Txn, Code::Timeout, Duration::from_secs(2));
+        let tried = Tried { operation: Operation::Txn, target: String::new(), address: "".into() };
+        metrics.finished(&tried, Code::Timeout, Duration::from_secs(2));
         assert_eq!(
             requests(),
             [

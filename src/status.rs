@@ -33,7 +33,6 @@ pub use entry::Entry;
 pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock};
 pub use moments::Moments;
-use moments::seconds;
 use participant::age;
 pub use participant::{Health, Kind, date};
 pub use semaphore::{Holder, Semaphore, Waiter};

@@ -1,13 +1,13 @@
 //! Log lines and hooks for the notices of the core.
 
-use std::time::Duration;
-
 use tokio::sync::oneshot;
 use tracing::field::display;
-use tracing::{debug, error, info, warn};
 
+use super::journal::event_of;
 use super::labels::{self, Labels};
+use crate::about::{About, log_about};
 use crate::config;
+use crate::duration::seconds;
 use crate::log_events::{
     BLOCKED, FORMAT_DIFFERS, HOLDER_EVICTED, HOLDERS_PRUNED, LEASE_LOCK_DELAY, LEASE_LOCK_LEADER,
     LEASE_WAIT_TIMED_OUT, LEASE_WAITING, LIMIT_CHANGED, LIMIT_DIFFERS, LIMIT_SET, LOCK_DELAYED, LOCK_FREE,
@@ -27,123 +27,140 @@ const JOINS_A_MAP: &str = "the record is a map, but this agent would create a li
 /// The id of another client's session may be any text.
 const MAX_SESSION_CHARS: usize = 64;
 
-/// Logs a notice, about `subject`. What recurs without a change of state is logged at `debug`.
+/// Logs a notice of the core, about `subject`. What recurs without a change of state is logged at `debug`.
 pub(super) fn log(notice: &Notice, subject: Option<&Subject>) {
+    let about = About::new(event_of(notice), subject);
     match notice {
-        Notice::SessionStarted { session, resumed: false } => info!(%session, "{SESSION_CREATED}"),
-        Notice::SessionStarted { session, resumed: true } => info!(%session, "{SESSION_RESUMED}"),
-        Notice::SessionEnded { session } => warn!(%session, "{SESSION_ENDED}"),
-        Notice::SessionTaken { session } => error!(
-            %session,
+        Notice::SessionStarted { session, resumed: false } => {
+            log_about!(info, about, %session, "{SESSION_CREATED}");
+        }
+        Notice::SessionStarted { session, resumed: true } => {
+            log_about!(info, about, %session, "{SESSION_RESUMED}");
+        }
+        Notice::SessionEnded { session } => log_about!(warn, about, %session, "{SESSION_ENDED}"),
+        Notice::SessionTaken { session } => log_about!(error, about, %session,
             "{SESSION_TAKEN}, which has its slots now; creating a new session. Check whether the state file was copied, or \
              the .lock file beside it deleted"
         ),
         Notice::SessionsCleared { sessions } => {
-            info!(sessions, "{UNANSWERED_SESSIONS_DESTROYED}");
+            log_about!(info, about, sessions, "{UNANSWERED_SESSIONS_DESTROYED}");
         }
-        Notice::Renewed { took } => debug!(took_ms = millis(*took), "{SESSION_RENEWED}"),
-        Notice::RenewFailed { failure } => debug!(error = %failure.text, "{SESSION_RENEWAL_FAILED}"),
+        Notice::Renewed { took } => {
+            log_about!(debug, about, took_seconds = seconds(*took), "{SESSION_RENEWED}");
+        }
+        Notice::RenewFailed { failure } => {
+            log_about!(debug, about, error = %failure.text, "{SESSION_RENEWAL_FAILED}");
+        }
         Notice::Failing { name: None, failure } => {
-            warn!(error = %failure.text, "{SESSION_REQUEST_FAILED}; retrying");
+            log_about!(warn, about, error = %failure.text, "{SESSION_REQUEST_FAILED}; retrying");
         }
-        Notice::Failing { name: Some(semaphore), failure } => {
-            warn!(%semaphore, error = %failure.text, "{REQUEST_FAILED}; retrying");
+        Notice::Failing { name: Some(_), failure } => {
+            log_about!(warn, about, error = %failure.text, "{REQUEST_FAILED}; retrying");
         }
-        Notice::Recovered { name: None } => info!("{SESSION_REQUEST_RECOVERED}"),
-        Notice::Recovered { name: Some(semaphore) } => info!(%semaphore, "{REQUEST_RECOVERED}"),
-        Notice::Waiting { name, position, taken, limit } => {
-            info!(semaphore = %name, position, taken, limit, "{WAITING}");
+        Notice::Recovered { name: None } => log_about!(info, about, "{SESSION_REQUEST_RECOVERED}"),
+        Notice::Recovered { name: Some(_) } => log_about!(info, about, "{REQUEST_RECOVERED}"),
+        Notice::Waiting { position, taken, limit, .. } => {
+            log_about!(info, about, position, taken, limit, "{WAITING}");
         }
         // The agent's own lock is logged as it is acquired.
-        Notice::Leader { name, leader: Some(leader) } if leader.mine => {
-            debug!(semaphore = %name, "{LOCK_HELD}");
+        Notice::Leader { leader: Some(leader), .. } if leader.mine => {
+            log_about!(debug, about, "{LOCK_HELD}");
         }
-        Notice::Leader { name, leader: Some(Leader { session, who, .. }) } => {
+        Notice::Leader { leader: Some(Leader { session, who, .. }), .. } => {
             let who = who.as_ref().and_then(Identity::in_words);
             let session = printable(session.as_str(), MAX_SESSION_CHARS);
-            info!(semaphore = %name, %session, who, "{LOCK_HELD_BY_OTHER}");
+            log_about!(info, about, %session, who, "{LOCK_HELD_BY_OTHER}");
         }
-        Notice::Leader { name, leader: None } => info!(semaphore = %name, "{LOCK_FREE}"),
-        Notice::LockDelayed { name, left: Some(left) } => {
-            let left_ms = millis(*left);
-            info!(semaphore = %name, left_ms, "{LOCK_DELAYED}");
+        Notice::Leader { leader: None, .. } => log_about!(info, about, "{LOCK_FREE}"),
+        Notice::LockDelayed { left: Some(left), .. } => {
+            let delayed_seconds = seconds(*left);
+            log_about!(info, about, delayed_seconds, "{LOCK_DELAYED}");
         }
-        Notice::LockDelayed { name, left: None } => {
-            info!(semaphore = %name, "{LOCK_DELAYED}, which lasts for at most 60 s; retrying");
+        Notice::LockDelayed { left: None, .. } => {
+            log_about!(info, about, "{LOCK_DELAYED}, which lasts for at most 60 s; retrying");
         }
-        Notice::Acquired { name, token, indexes, resumed: true, .. } => {
-            info!(semaphore = %name, slot = indexes.first(), fencing_token = token, "{SLOT_RESUMED}");
+        Notice::Acquired { token, indexes, resumed: true, .. } => {
+            log_about!(info, about, slot = indexes.first(), fencing_token = token, "{SLOT_RESUMED}");
         }
-        Notice::Acquired { name, session, token, indexes, took, .. } => {
-            let (slot, after_ms) = (indexes.first(), millis(*took));
-            info!(semaphore = %name, %session, slot, fencing_token = token, after_ms, "{SLOT_ACQUIRED}");
+        Notice::Acquired { session, token, indexes, took, .. } => {
+            let (slot, waited_seconds) = (indexes.first(), seconds(*took));
+            log_about!(info, about, %session, slot, fencing_token = token, waited_seconds, "{SLOT_ACQUIRED}");
         }
-        Notice::Lost { name, session, reason, held, .. } => {
+        Notice::Lost { session, reason, held, .. } => {
             let reason = reason.as_str();
-            error!(semaphore = %name, %session, reason, held_seconds = held.as_secs(), "{SLOT_LOST}");
+            log_about!(error, about, %session, reason, held_seconds = held.as_secs(), "{SLOT_LOST}");
         }
-        Notice::Evicted { name, by, held: true } => {
-            warn!(semaphore = %name, by, "{HOLDER_EVICTED}; the slot is released when the workload has stopped");
+        Notice::Evicted { by, held: true, .. } => {
+            log_about!(
+                warn,
+                about,
+                by,
+                "{HOLDER_EVICTED}; the slot is released when the workload has stopped"
+            );
         }
-        Notice::Evicted { name, by, held: false } => warn!(semaphore = %name, by, "{WAITER_EVICTED}"),
-        Notice::Released { name, session, held } => {
-            info!(semaphore = %name, %session, held_seconds = held.as_secs(), "{SLOT_RELEASED}");
+        Notice::Evicted { by, held: false, .. } => log_about!(warn, about, by, "{WAITER_EVICTED}"),
+        Notice::Released { session, held, .. } => {
+            log_about!(info, about, %session, held_seconds = held.as_secs(), "{SLOT_RELEASED}");
         }
-        Notice::Blocked { name, obstacle } => error!(semaphore = %name, reason = %obstacle.why, "{BLOCKED}"),
-        Notice::TimedOut { name, reached, failure: trouble, .. } => {
+        Notice::Blocked { obstacle, .. } => log_about!(error, about, reason = %obstacle.why, "{BLOCKED}"),
+        Notice::TimedOut { reached, failure: trouble, .. } => {
             let event = if *reached { WAIT_TIMED_OUT } else { WAIT_UNANSWERED };
             let last_failure = trouble.as_ref().map(|failure| display(&failure.text));
-            warn!(semaphore = %name, last_failure, "{event}");
+            log_about!(warn, about, last_failure, "{event}");
         }
-        Notice::LimitDiffers { name, policy: LimitPolicy::Set, stored, configured } => {
-            warn!(
-                semaphore = %name, stored, configured,
+        Notice::LimitDiffers { policy: LimitPolicy::Set, stored, configured, .. } => {
+            log_about!(
+                warn,
+                about,
+                stored,
+                configured,
                 "{LIMIT_DIFFERS}: another client has changed it, and the stored limit applies; `limit_policy: set` writes \
                  the configured limit again when the agent starts or the configured limit changes"
             );
         }
         Notice::LimitDiffers {
-            name,
-            policy: LimitPolicy::Adopt | LimitPolicy::Refuse,
-            stored,
-            configured,
+            policy: LimitPolicy::Adopt | LimitPolicy::Refuse, stored, configured, ..
         } => {
             let prefix = subject.map_or("PREFIX", |subject| subject.key.as_str());
-            warn!(
-                semaphore = %name, stored, configured,
+            log_about!(
+                warn,
+                about,
+                stored,
+                configured,
                 "{LIMIT_DIFFERS}: the stored limit applies; `slotkeeper set-limit {prefix} {configured}` changes it for all clients"
             );
         }
-        Notice::FormDiffers { name } => warn!(semaphore = %name, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
-        Notice::LimitChanged { name, from, to } => {
-            info!(semaphore = %name, from, to, "{LIMIT_CHANGED}");
+        Notice::FormDiffers { .. } => log_about!(warn, about, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
+        Notice::LimitChanged { from, to, .. } => {
+            log_about!(info, about, from, to, "{LIMIT_CHANGED}");
         }
-        Notice::LimitSet { name, from, to } => {
-            info!(semaphore = %name, from, to, "{LIMIT_SET}");
+        Notice::LimitSet { from, to, .. } => {
+            log_about!(info, about, from, to, "{LIMIT_SET}");
         }
-        Notice::Pruned { name, holders, .. } => info!(semaphore = %name, holders, "{HOLDERS_PRUNED}"),
-        Notice::Conflict { name } => debug!(semaphore = %name, "{WRITE_CONFLICT}; reading again"),
-        Notice::Removed { name } => info!(semaphore = %name, "{SEMAPHORE_REMOVED}"),
+        Notice::Pruned { holders, .. } => log_about!(info, about, holders, "{HOLDERS_PRUNED}"),
+        Notice::Conflict { .. } => log_about!(debug, about, "{WRITE_CONFLICT}; reading again"),
+        Notice::Removed { .. } => log_about!(info, about, "{SEMAPHORE_REMOVED}"),
     }
 }
 
 /// Logs a notice about a lease. A client may request leases again and again, so waits are logged at `debug`.
 pub(super) fn log_lease(notice: &Notice, subject: Option<&Subject>) {
+    let about = About::new(event_of(notice), subject);
     match notice {
-        Notice::Waiting { name, position, taken, limit } => {
-            debug!(semaphore = %name, position, taken, limit, "{LEASE_WAITING}");
+        Notice::Waiting { position, taken, limit, .. } => {
+            log_about!(debug, about, position, taken, limit, "{LEASE_WAITING}");
         }
-        Notice::TimedOut { name, reached, failure, .. } => {
+        Notice::TimedOut { reached, failure, .. } => {
             let trouble = failure.as_ref().map(|failure| failure.text.as_str());
-            debug!(semaphore = %name, reached, trouble, "{LEASE_WAIT_TIMED_OUT}");
+            log_about!(debug, about, reached, trouble, "{LEASE_WAIT_TIMED_OUT}");
         }
-        Notice::Leader { name, leader } => {
+        Notice::Leader { leader, .. } => {
             let session = leader.as_ref().map(|leader| leader.session.as_str());
-            debug!(semaphore = %name, session, "{LEASE_LOCK_LEADER}");
+            log_about!(debug, about, session, "{LEASE_LOCK_LEADER}");
         }
-        Notice::FormDiffers { name } => debug!(semaphore = %name, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
-        Notice::LockDelayed { name, left } => {
-            debug!(semaphore = %name, ?left, "{LEASE_LOCK_DELAY}");
+        Notice::FormDiffers { .. } => log_about!(debug, about, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
+        Notice::LockDelayed { left, .. } => {
+            log_about!(debug, about, ?left, "{LEASE_LOCK_DELAY}");
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
@@ -254,9 +271,4 @@ fn leader_variables(leader: Option<&Leader>) -> Variables {
     let told = [("SLOTKEEPER_LEADER_SESSION", session), ("SLOTKEEPER_LEADER_MINE", mine.to_string())];
     let people = people.into_iter().filter_map(|(variable, value)| Some((variable, value?)));
     told.into_iter().chain(people).collect()
-}
-
-/// JSON numbers are u64.
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,6 +8,7 @@ use tracing::{error, info, warn};
 
 use super::Agent;
 use super::files::FILE_TIMEOUT;
+use crate::about::log_about;
 use crate::bridge;
 use crate::clock;
 use crate::config::{self, Release};
@@ -147,14 +148,14 @@ impl Agent {
             self.leases.ask_no_more(now);
             self.look_beside();
             if self.workload_lives() {
-                info!(
-                    reason = %why, ?timeout,
+                log_about!(
+                    info, Event::Draining, reason = %why, ?timeout,
                     "{DRAIN_AWAITS_WORKLOAD}; a second signal ends the agent at once, without releasing anything"
                 );
             } else if self.withholds() {
-                info!(reason = %why, ?timeout, "{DRAIN_AWAITS_STOP_TIME}");
+                log_about!(info, Event::Draining, reason = %why, ?timeout, "{DRAIN_AWAITS_STOP_TIME}");
             } else {
-                info!(reason = %why, ?timeout, "{DRAIN_STARTED}; a second signal ends the agent at once");
+                log_about!(info, Event::Draining, reason = %why, ?timeout, "{DRAIN_STARTED}; a second signal ends the agent at once");
             }
             self.ending.decide(exit, explanation);
             self.journal.note(Event::Draining, None, Some(why.to_owned()));

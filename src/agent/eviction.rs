@@ -2,21 +2,20 @@
 //!
 //! An evicted slot counts as lost at once. It is released when the workload has stopped, as far as the agent can know that.
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::RecvError;
-use tracing::{info, warn};
-
 use super::Agent;
 use super::files::FILE_TIMEOUT;
+use crate::about::log_about;
 use crate::clock;
 use crate::config::Release;
 use crate::exit::Exit;
 use crate::log_events::{STOP_NOT_CONFIRMED, STOP_TIME_ENDED};
 use crate::workload::hooks::Succeeded;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use slotkeeper_semaphore::{Machine, Moment, Name, OnLost};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 
 /// The kept slots, and the hooks that stop their workloads.
 #[derive(Default)]
@@ -130,8 +129,9 @@ impl Agent {
         if let (Some(Kept { name, .. }), Err(_)) = (known, &how)
             && self.own.keeper.machine(name).is_some_and(|machine| machine.withheld().is_some())
         {
-            warn!(
-                semaphore = %self.labels.title(name),
+            log_about!(
+                warn,
+                self.labels.titled_by(name).as_ref(),
                 "{STOP_NOT_CONFIRMED}: the slot is kept until the lease of its loss would have expired"
             );
         }
@@ -153,7 +153,11 @@ impl Agent {
         let withheld = |kept: &&Kept| machine(kept).is_some_and(|machine| machine.withheld().is_some());
         let released: Vec<_> = over.iter().filter(withheld).collect();
         for kept in &released {
-            info!(semaphore = %self.labels.title(&kept.name), "{STOP_TIME_ENDED}: releasing the slot");
+            log_about!(
+                info,
+                self.labels.titled_by(&kept.name).as_ref(),
+                "{STOP_TIME_ENDED}: releasing the slot"
+            );
         }
         if !released.is_empty() {
             self.unready(FILE_TIMEOUT).await;

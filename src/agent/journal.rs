@@ -56,61 +56,45 @@ impl Journal {
 
     /// Adds the change of a notice about that semaphore or lock, if it is of interest.
     pub(super) fn follow(&mut self, notice: &Notice, subject: Option<Subject>) {
-        let (event, detail) = match notice {
-            Notice::SessionStarted { session, resumed } => {
-                let how = if *resumed { "resumed: " } else { "" };
-                (Event::SessionStarted, Some(format!("{how}{session}")))
+        let Some(event) = event_of(notice) else { return };
+        let detail = match notice {
+            Notice::SessionStarted { session, resumed: true } => Some(format!("resumed: {session}")),
+            Notice::SessionStarted { session, resumed: false } | Notice::SessionEnded { session } => {
+                Some(session.to_string())
             }
-            Notice::SessionTaken { session } => {
-                (Event::SessionEnded, Some(format!("another process has resumed {session}")))
+            Notice::SessionTaken { session } => Some(format!("another process has resumed {session}")),
+            Notice::Failing { failure, .. } => Some(failure.text.clone()),
+            Notice::Waiting { position: Some(position), taken, limit, .. } => {
+                Some(format!("position {position} in the queue, {taken} of {limit} slots taken"))
             }
-            Notice::SessionEnded { session } => (Event::SessionEnded, Some(session.to_string())),
-            Notice::Failing { failure, .. } => (Event::Failing, Some(failure.text.clone())),
-            Notice::Recovered { .. } => (Event::Recovered, None),
-            Notice::Waiting { position, taken, limit, .. } => (
-                Event::Waiting,
-                Some(match position {
-                    Some(position) => {
-                        format!("position {position} in the queue, {taken} of {limit} slots taken")
-                    }
-                    None => format!("{taken} of {limit} slots taken"),
-                }),
-            ),
-            // The own acquisition is a change of its own.
-            Notice::Leader { leader: Some(Leader { mine: true, .. }), .. } => return,
-            Notice::Leader { leader, .. } => (Event::LeaderChanged, Some(who_leads(leader.as_ref()))),
-            Notice::LockDelayed { left, .. } => {
-                (Event::Delayed, left.map(|left| format!("for {}", roughly(left))))
+            Notice::Waiting { position: None, taken, limit, .. } => {
+                Some(format!("{taken} of {limit} slots taken"))
             }
-            Notice::Acquired { resumed: true, .. } => (Event::Acquired, Some("resumed".to_owned())),
-            Notice::Acquired { took, .. } => (Event::Acquired, Some(format!("after {}", roughly(*took)))),
+            Notice::Leader { leader, .. } => Some(who_leads(leader.as_ref())),
+            Notice::LockDelayed { left, .. } => left.map(|left| format!("for {}", roughly(left))),
+            Notice::Acquired { resumed: true, .. } => Some("resumed".to_owned()),
+            Notice::Acquired { took, .. } => Some(format!("after {}", roughly(*took))),
             Notice::Lost { reason, held, .. } => {
                 let reason = reason.as_str().replace('_', " ");
-                (Event::Lost, Some(format!("{reason}; held for {}", roughly(*held))))
+                Some(format!("{reason}; held for {}", roughly(*held)))
             }
-            Notice::Evicted { by, .. } => (Event::Evicted, Some(format!("by {by}"))),
-            Notice::Released { held, .. } => (Event::Released, Some(format!("held for {}", roughly(*held)))),
-            Notice::Blocked { obstacle, .. } => (Event::Blocked, Some(obstacle.why.clone())),
-            Notice::TimedOut { failure, .. } => {
-                (Event::TimedOut, failure.as_ref().map(|failure| failure.text.clone()))
-            }
+            Notice::Evicted { by, .. } => Some(format!("by {by}")),
+            Notice::Released { held, .. } => Some(format!("held for {}", roughly(*held))),
+            Notice::Blocked { obstacle, .. } => Some(obstacle.why.clone()),
+            Notice::TimedOut { failure, .. } => failure.as_ref().map(|failure| failure.text.clone()),
             Notice::LimitDiffers { stored, configured, .. } => {
-                (Event::Limit, Some(format!("{stored} in force, {configured} configured")))
+                Some(format!("{stored} in force, {configured} configured"))
             }
-            Notice::LimitChanged { from, to, .. } => {
-                (Event::Limit, Some(format!("changed from {from} to {to}")))
-            }
-            Notice::LimitSet { from, to, .. } => {
-                (Event::Limit, Some(format!("set from {from} to {to} by this agent")))
-            }
-            Notice::Pruned { holders, .. } => (Event::Pruned, Some(format!("dead holders: {holders}"))),
-            Notice::Removed { .. } => (Event::Removed, None),
-            // Periodic, or only of interest in the log.
-            Notice::Renewed { .. }
+            Notice::LimitChanged { from, to, .. } => Some(format!("changed from {from} to {to}")),
+            Notice::LimitSet { from, to, .. } => Some(format!("set from {from} to {to} by this agent")),
+            Notice::Pruned { holders, .. } => Some(format!("dead holders: {holders}")),
+            Notice::Recovered { .. }
+            | Notice::Removed { .. }
+            | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
             | Notice::SessionsCleared { .. }
             | Notice::Conflict { .. }
-            | Notice::FormDiffers { .. } => return,
+            | Notice::FormDiffers { .. } => None,
         };
         self.note(event, subject, detail);
     }
@@ -132,6 +116,35 @@ impl Journal {
             self.follow(notice, subject);
         }
     }
+}
+
+/// The event of a notice, for the stream and the log. `None` for what recurs without a change, or is of interest in the log alone.
+pub(super) fn event_of(notice: &Notice) -> Option<Event> {
+    Some(match notice {
+        Notice::SessionStarted { .. } => Event::SessionStarted,
+        Notice::SessionTaken { .. } | Notice::SessionEnded { .. } => Event::SessionEnded,
+        Notice::Failing { .. } => Event::Failing,
+        Notice::Recovered { .. } => Event::Recovered,
+        Notice::Waiting { .. } => Event::Waiting,
+        // The own acquisition is a change of its own.
+        Notice::Leader { leader: Some(Leader { mine: true, .. }), .. } => return None,
+        Notice::Leader { .. } => Event::LeaderChanged,
+        Notice::LockDelayed { .. } => Event::Delayed,
+        Notice::Acquired { .. } => Event::Acquired,
+        Notice::Lost { .. } => Event::Lost,
+        Notice::Evicted { .. } => Event::Evicted,
+        Notice::Released { .. } => Event::Released,
+        Notice::Blocked { .. } => Event::Blocked,
+        Notice::TimedOut { .. } => Event::TimedOut,
+        Notice::LimitDiffers { .. } | Notice::LimitChanged { .. } | Notice::LimitSet { .. } => Event::Limit,
+        Notice::Pruned { .. } => Event::Pruned,
+        Notice::Removed { .. } => Event::Removed,
+        Notice::Renewed { .. }
+        | Notice::RenewFailed { .. }
+        | Notice::SessionsCleared { .. }
+        | Notice::Conflict { .. }
+        | Notice::FormDiffers { .. } => return None,
+    })
 }
 
 fn who_leads(leader: Option<&Leader>) -> String {

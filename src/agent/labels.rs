@@ -26,6 +26,11 @@ impl Entry {
     pub(super) fn id(&self) -> Name {
         id(self.kind, &self.key)
     }
+
+    /// What changes and log lines about it say.
+    pub(super) fn subject(&self) -> Subject {
+        Subject { kind: self.kind, name: self.name.clone(), key: self.key.clone() }
+    }
 }
 
 /// The names by which people know the machines of a keeper: those of the configuration, and those that a configuration
@@ -79,9 +84,14 @@ impl Labels {
         named(notice, |id| self.of(id))
     }
 
-    /// The notice for the log.
-    pub(super) fn put_title_on(&self, notice: &Notice) -> Notice {
-        named(notice, |id| self.title(id))
+    /// The same, with the name that messages have.
+    pub(super) fn titled(&self, notice: &Notice) -> Option<Subject> {
+        self.titled_by(&id_of(notice)?)
+    }
+
+    /// The semaphore or lock with that name of the core, and the name that messages have.
+    pub(super) fn titled_by(&self, id: &Name) -> Option<Subject> {
+        subject(id, &self.title(id))
     }
 }
 

@@ -10,8 +10,7 @@ impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice) {
         let labelled = self.labels.put_on(notice);
         if !self.withholds_notice(notice) && self.outage.logs(Owner::Agent, notice) {
-            let subject = self.labels.subject(notice);
-            announce::log(&self.labels.put_title_on(notice), subject.as_ref());
+            announce::log(notice, self.labels.titled(notice).as_ref());
         }
         self.journal.follow(&labelled, self.labels.subject(notice));
         self.parts.metrics.observe(&labelled);

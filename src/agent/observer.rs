@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::bridge;
 use crate::config::Config;
+use crate::duration::seconds;
 use crate::log_events::{
     CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, CONSUL_ADDRESS_WITHOUT_SESSION, LOGGED_IN, LOGIN_FAILED,
+    REQUEST_ENDED,
 };
 use crate::metrics::Metrics;
-use slotkeeper_consul::{AddressNews, Client, Code, Error, Observer, Operation};
+use slotkeeper_consul::{AddressNews, Client, Code, Error, Observer, Tried};
 
 /// The client of Consul, whose requests are counted and whose changes of address and login are logged.
 pub(super) fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
@@ -25,8 +27,16 @@ struct AgentObserver {
 }
 
 impl Observer for AgentObserver {
-    fn finished(&self, operation: Operation, code: Code, took: Duration) {
-        self.metrics.finished(operation, code, took);
+    fn finished(&self, tried: &Tried, code: Code, took: Duration) {
+        debug!(
+            operation = tried.operation.label(),
+            object = tried.target,
+            address = %tried.address,
+            code = code.as_str(),
+            took_seconds = seconds(took),
+            "{REQUEST_ENDED}"
+        );
+        self.metrics.finished(tried, code, took);
     }
 
     fn logged_in(&self, auth_method: &str, accessor: &str) {

@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tracing::{info, warn};
-
 use super::driver::Owner;
+use crate::about::log_about;
+use crate::duration::seconds;
 use crate::log_events::{CONSUL_LEADER_RECOVERED, CONSUL_LEADERLESS, CONSUL_RECOVERED, CONSUL_UNAVAILABLE};
+use crate::status::Event;
 use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Notice};
 
 /// An outage ends when no request has failed for this long: a request that was sent before may fail after another was
@@ -68,17 +69,17 @@ impl Outage {
         self.reported.retain(|(owner, _)| is_there(*owner));
         match self.take_in(failing, now) {
             Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
-                warn!(error = %text, "{CONSUL_LEADERLESS}; held slots stay valid until their lease expires");
+                log_about!(warn, Event::Failing, error = %text, "{CONSUL_LEADERLESS}; held slots stay valid until their lease expires");
             }
             Some(Change::Begins(Failure { text, .. })) => {
-                warn!(error = %text, "{CONSUL_UNAVAILABLE}; held slots stay valid until their lease expires");
+                log_about!(warn, Event::Failing, error = %text, "{CONSUL_UNAVAILABLE}; held slots stay valid until their lease expires");
             }
             Some(Change::Ends { kind, lasted }) => {
-                let after_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
+                let lasted_seconds = seconds(lasted);
                 if kind == FailureKind::NoLeader {
-                    info!(after_ms, "{CONSUL_LEADER_RECOVERED}");
+                    log_about!(info, Event::Recovered, lasted_seconds, "{CONSUL_LEADER_RECOVERED}");
                 } else {
-                    info!(after_ms, "{CONSUL_RECOVERED}");
+                    log_about!(info, Event::Recovered, lasted_seconds, "{CONSUL_RECOVERED}");
                 }
             }
             None => {}

@@ -3,6 +3,7 @@
 use tracing::error;
 
 use super::{Agent, fatal};
+use crate::about::log_about;
 use crate::config::{LogFormat, LogLevel};
 use crate::exit::Exit;
 use crate::log_events::{KEY_REFUSED, WAIT_HOPELESS};
@@ -24,13 +25,13 @@ impl Agent {
         let faults = self.permanent_faults(now);
         let hold = self.is_terse() && !faults.is_empty();
         let certain = faults.into_iter().find_map(|fault| {
-            let label = fault.name.map(|name| self.labels.title(name));
-            Some((fault.verdict?, fault.kind, label, fault.text))
+            let subject = fault.name.and_then(|name| self.labels.titled_by(name));
+            Some((fault.verdict?, fault.kind, subject, fault.text))
         });
         if let Some(progress) = &mut self.parts.progress {
             progress.hold(hold);
         }
-        let Some((exit, kind, label, text)) = certain else { return };
+        let Some((exit, kind, subject, text)) = certain else { return };
         let why = match kind {
             Some(FailureKind::InvalidKey) => format!("Consul refuses the name of a key: {text}"),
             _ => text.clone(),
@@ -38,8 +39,7 @@ impl Agent {
         if self.speaks_plainly() {
             Stderr::say(&why);
         } else if kind == Some(FailureKind::InvalidKey) {
-            let semaphore = label.as_deref();
-            error!(semaphore, error = %text, "{KEY_REFUSED}; correct the configuration");
+            log_about!(error, subject.as_ref(), error = %text, "{KEY_REFUSED}; correct the configuration");
         } else {
             error!(reason = %why, "{WAIT_HOPELESS}");
         }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::info;
-
 use super::Agent;
 use super::driver::Owner;
 use super::snapshot::{self, Entries};
+use crate::about::log_about;
 use crate::clock;
 use crate::log_events::{NOT_READY, READY};
 use crate::progress::View;
@@ -113,8 +112,9 @@ impl Agent {
         }
         if ready != self.ready {
             self.ready = ready;
-            info!("{}", if ready { READY } else { NOT_READY });
-            self.journal.note(if ready { Event::Ready } else { Event::NotReady }, None, None);
+            let (event, text) = if ready { (Event::Ready, READY) } else { (Event::NotReady, NOT_READY) };
+            log_about!(info, event, "{text}");
+            self.journal.note(event, None, None);
         }
         if let Some(readiness) = &self.parts.files.readiness {
             // Text and numbers always serialise.

@@ -18,6 +18,7 @@ mod watch;
 
 use super::files::FILE_TIMEOUT;
 use super::{Agent, translate};
+use crate::about::log_about;
 use crate::clock;
 use crate::config::{Entry, Mode};
 use crate::control::request::{NoReload, Reloaded};
@@ -230,7 +231,7 @@ impl Agent {
         for entry in self.parts.config.entries() {
             let id = entry.id();
             if let Some(change) = self.deferred.get(&id).filter(|change| before.get(&id) != Some(change)) {
-                warn!(entry = entry.name, change, "{CHANGE_DEFERRED}");
+                log_about!(warn, Some(&entry.subject()), change, "{CHANGE_DEFERRED}");
             }
         }
     }
@@ -260,7 +261,7 @@ impl Agent {
         let reasons = self.pending_reasons();
         let pending = self.parts.config.entries().filter_map(|entry| {
             let reason = reasons.get(&entry.id())?;
-            warn!(semaphore = entry.name, reason, "{ENTRY_PENDING}");
+            log_about!(warn, Some(&entry.subject()), reason, "{ENTRY_PENDING}");
             Some(format!("{}: {reason}", entry.name))
         });
         let deferred = self

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
+use super::log_flags::LogFlags;
 use super::start::{self, Purpose};
 use super::{ConsulFlags, Ended};
 use crate::config::{self, Environment, Overrides};
@@ -25,6 +26,8 @@ pub(super) struct Agent {
     #[arg(long)]
     dev: bool,
     #[command(flatten)]
+    log: LogFlags,
+    #[command(flatten)]
     consul: ConsulFlags,
 }
 
@@ -34,6 +37,7 @@ impl Agent {
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
+        self.log.lay_over(&mut overrides);
         let path = self.config.clone();
         let read_config = move || config::load(&path, &overrides, &Environment::of_process());
         start::run(Some(self.config), Arc::new(read_config), Purpose::Agent { dev: self.dev })

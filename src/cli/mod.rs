@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::config::Faults;
+use crate::config::{Faults, LogFormat};
 use crate::escape::escape_control_chars;
 use crate::exit::{Ended, Exit};
 use crate::files::FileError;
@@ -24,6 +24,7 @@ mod consent;
 mod consul_flags;
 mod destroy;
 mod dev;
+mod early;
 mod evict;
 mod guard;
 mod habits;
@@ -35,6 +36,7 @@ mod json_schemas;
 mod list;
 mod live;
 mod local;
+mod log_flags;
 mod man;
 mod manual;
 mod operator_flags;
@@ -113,6 +115,8 @@ fn shown() -> clap::Command {
 
 /// Parses the command line, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    early::read_format(&words, std::env::var_os("SLOTKEEPER_LOG_FORMAT"));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -121,10 +125,13 @@ pub fn main() -> ExitCode {
             if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
                 termination::write(error.to_string().lines().next().unwrap_or_default());
             }
-            let words: Vec<_> = std::env::args_os().skip(1).collect();
+            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
             // A failure to print this is ignored.
             let _ = match habits::corrected(&words).filter(|_| exit == Exit::Usage) {
-                Some(meant) => print_correction(error.to_string().lines().next().unwrap_or_default(), &meant),
+                Some(meant) => print_correction(&first, &meant),
+                None if exit == Exit::Usage => {
+                    early::say_in(LogFormat::default(), bare(&first), error.render().to_string().trim_end())
+                }
                 None => error.print(),
             };
             return exit.into();
@@ -174,7 +181,7 @@ fn failed(error: &anyhow::Error) -> Exit {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     if !reader_is_gone {
         // A failure to print this is ignored.
-        let _ = writeln!(io::stderr(), "slotkeeper: {error:#}");
+        let _ = early::say(&format!("{error:#}"));
     }
     exit_of(error)
 }
@@ -203,14 +210,21 @@ fn exit_of_faults(faults: &Faults) -> Exit {
 /// Prints the reason and ends the command with `exit`.
 fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
     let why = why.into();
-    print_message(&why)?;
+    early::say(&why)?;
     Ok(Ended::because(exit, why))
 }
 
 /// Prints what is wrong with a command line, and the one that was meant.
 fn print_correction(wrong: &str, meant: &str) -> io::Result<()> {
-    let wrong = wrong.trim_start_matches("error: ");
-    writeln!(io::stderr(), "slotkeeper: {wrong}; did you mean:\n\n    {meant}\n")
+    let wrong = bare(wrong);
+    let why = format!("{wrong}; did you mean: {meant}");
+    let text = format!("slotkeeper: {wrong}; did you mean:\n\n    {meant}\n");
+    early::say_in(LogFormat::default(), &why, &text)
+}
+
+/// The message of clap's error.
+fn bare(error: &str) -> &str {
+    error.trim_start_matches("error: ")
 }
 
 /// Prints an error or warning with the program's name.

@@ -15,7 +15,7 @@ use super::{ConsulFlags, Exit, print_message};
 use crate::bridge;
 use crate::config::{self, Environment, Faults, Loaded, Overrides};
 use crate::operator;
-use slotkeeper_consul::{AddressNews, Client, Code, Observer, Operation, Settings};
+use slotkeeper_consul::{AddressNews, Client, Code, Observer, Settings, Tried};
 
 /// The longest wait for a logout after the result is known.
 const LOGOUT: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ impl Connection {
 struct AddressReports;
 
 impl Observer for AddressReports {
-    fn finished(&self, _: Operation, _: Code, _: Duration) {}
+    fn finished(&self, _: &Tried, _: Code, _: Duration) {}
 
     fn addresses(&self, news: &AddressNews) {
         // The reader of standard error may be gone.

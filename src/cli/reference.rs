@@ -8,6 +8,7 @@ use clap::{CommandFactory as _, Parser};
 use serde_json::Value;
 
 use super::ConsulFlags;
+use super::log_flags::LogFlags;
 use crate::agent::is_fixed;
 use crate::config::{self, Config, Environment, Overrides, schema, variable_fields};
 use crate::duration;
@@ -18,10 +19,12 @@ const END: &str = "<!-- end -->\n";
 #[derive(Debug, Parser)]
 struct Flags {
     #[command(flatten)]
+    log: LogFlags,
+    #[command(flatten)]
     consul: ConsulFlags,
 }
 
-/// The flags of the keys that every command with `ConsulFlags` takes.
+/// The flags of the keys: those of `ConsulFlags`, and those of the log, which `agent` and `run` have.
 fn flags() -> BTreeMap<String, String> {
     let command = Flags::command();
     let options: Vec<_> = command
@@ -32,6 +35,7 @@ fn flags() -> BTreeMap<String, String> {
         .collect();
     let flags = Flags::parse_from(std::iter::once("test").chain(options.iter().map(String::as_str)));
     let mut overrides = Overrides::default();
+    flags.log.lay_over(&mut overrides);
     flags.consul.lay_over(&mut overrides);
     overrides.sources().map(|(flag, field)| (field, flag)).collect()
 }

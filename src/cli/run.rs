@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::log_flags::LogFlags;
 use super::set_limit::number_of_slots;
 use super::start::{self, Purpose};
 use super::{ConsulFlags, Ended, Exit, end_with, habits, print_correction};
@@ -121,11 +122,13 @@ pub(super) struct Run {
     #[arg(long)]
     shell: bool,
     /// Log each step on standard error.
-    #[arg(short, long, conflicts_with = "quiet")]
+    #[arg(short, long, conflicts_with_all = ["quiet", "log_level"])]
     verbose: bool,
     /// Print failures alone: no progress and no warnings.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "log_level")]
     quiet: bool,
+    #[command(flatten)]
+    log: LogFlags,
     #[command(flatten)]
     consul: ConsulFlags,
     /// The command and its arguments.
@@ -257,6 +260,7 @@ impl Run {
     fn read(&self) -> Result<Loaded, Faults> {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
+        self.log.lay_over(&mut overrides);
         overrides.flag("--verbose", "log.level", self.verbose.then_some("info"));
         overrides.flag("--quiet", "log.level", self.quiet.then_some("error"));
         let environment = Environment::of_process();

@@ -1,7 +1,7 @@
 //! Starts an agent with its endpoints in this process, for `agent` and `run`.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
 use super::run::{CommandFlags, OutputFiles};
-use super::{Ended, Exit, exit_of_faults};
+use super::{Ended, Exit, early, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::config::{Config, Control, Entry, Listen, Loaded, LogFormat, LogLevel, Wait};
 use crate::control::request::Request;
@@ -85,7 +85,7 @@ async fn read_and_start(
     let (Loaded { config, warnings }, source) = match signals.unless_stopped(read).await {
         Ok(Ok(read)) => read,
         Ok(Err(faults)) => {
-            writeln!(io::stderr(), "{faults}")?;
+            early::say_in(faults.log_format, &faults.to_string(), &faults.to_string())?;
             return Ok(Ended::because(exit_of_faults(&faults), faults.to_string()));
         }
         Err(request) => return Ok(ended_before_start(request)),

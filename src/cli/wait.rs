@@ -63,7 +63,7 @@ impl Wait {
 
     async fn wait_for(&self, address: String, mut signals: Signals) -> anyhow::Result<Ended> {
         let until = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut waiting = Waiting::at(address, until);
+        let mut waiting = Waiting::at(address, until, self.timeout);
         let ended = {
             let shown = waiting.shown.subscribe();
             let progress = Progress::start(move || shown.borrow().clone(), true);
@@ -107,12 +107,15 @@ struct Waiting {
     shown: watch::Sender<View>,
     /// Time of the last request for the progress.
     told_at: Option<Instant>,
+    began: Instant,
+    timeout: Option<Duration>,
 }
 
 impl Waiting {
-    fn at(address: String, until: Option<Instant>) -> Self {
+    fn at(address: String, until: Option<Instant>, timeout: Option<Duration>) -> Self {
         let (shown, _) = watch::channel(View::Nothing);
-        Self { address, until, last: "no response yet".into(), answered: false, shown, told_at: None }
+        let last = "no response yet".into();
+        Self { address, until, last, answered: false, shown, told_at: None, began: Instant::now(), timeout }
     }
 
     fn left(&self) -> Duration {
@@ -153,7 +156,9 @@ impl Waiting {
         self.told_at = Some(Instant::now());
         let answer = get(&self.address, "/v1/status", self.left().min(MIN_ANSWER_TIMEOUT)).await.ok();
         let report = answer.and_then(|answer| serde_json::from_str::<Status>(&answer.text).ok());
-        let view = report.map_or(View::Nothing, |report| View::of(&report, Naming::Name));
+        let view = report.map_or(View::Nothing, |report| {
+            View::of(&report, Naming::Name).within_all(self.timeout, self.began.elapsed())
+        });
         self.shown.send_replace(if view == View::Nothing { View::Else(self.last.clone()) } else { view });
     }
 }

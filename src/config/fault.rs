@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::LogFormat;
 use super::path::FieldPath;
 
 /// Where a value was written.
@@ -57,18 +58,23 @@ impl fmt::Display for Fault {
 
 /// All faults of a configuration, in the order of the file, one a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct Faults(pub Vec<Fault>);
+#[error("{}", .list.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct Faults {
+    /// The faults.
+    pub list: Vec<Fault>,
+    /// The format of the log, as far as it could be read: the faults are reported in it.
+    pub log_format: LogFormat,
+}
 
 impl Faults {
     /// Whether all of them are in values of flags.
     pub fn are_of_flags(&self) -> bool {
-        self.0.iter().all(|fault| matches!(fault.place, Place::Flag(_)))
+        self.list.iter().all(|fault| matches!(fault.place, Place::Flag(_)))
     }
 }
 
 impl From<Fault> for Faults {
     fn from(fault: Fault) -> Self {
-        Self(vec![fault])
+        Self { list: vec![fault], log_format: LogFormat::default() }
     }
 }

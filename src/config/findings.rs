@@ -1,11 +1,11 @@
 //! Findings of one check of the configuration: faults and warnings, each with its place.
 
-use super::Unfit;
 use super::document::Document;
 use super::fault::{Fault, Faults, Place};
 use super::path::FieldPath;
 use super::spans::Part;
 use super::yaml::YamlIssue;
+use super::{LogFormat, Unfit};
 use slotkeeper_semaphore::printable;
 
 /// Faults in one report.
@@ -105,12 +105,12 @@ impl Findings {
         self.warnings.push(Fault { place, field: field.clone(), message: message.to_owned() }.to_string());
     }
 
-    /// The warnings of a configuration without faults.
+    /// The warnings of a configuration without faults. `log_format`: the format for faults.
     ///
     /// # Errors
     ///
     /// All faults, in the order of the file.
-    pub(super) fn finish(mut self) -> Result<Vec<String>, Faults> {
+    pub(super) fn finish(mut self, log_format: LogFormat) -> Result<Vec<String>, Faults> {
         if self.faults.is_empty() {
             return Ok(self.warnings);
         }
@@ -120,7 +120,7 @@ impl Findings {
             let message = format!("and {} more errors; fix these first", self.omitted);
             self.faults.push(Fault { place, field: FieldPath::root(), message });
         }
-        Err(Faults(self.faults))
+        Err(Faults { list: self.faults, log_format })
     }
 }
 

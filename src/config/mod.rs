@@ -179,7 +179,7 @@ pub fn consul_settings(
     let mut findings = apply_overrides(Document::empty(), overrides, environment);
     let raw = decode::decode(&mut findings);
     let config = raw.check_consul(&mut findings);
-    findings.finish().map(|warnings| Loaded { config, warnings })
+    findings.finish(LogFormat::default()).map(|warnings| Loaded { config, warnings })
 }
 
 fn finish(
@@ -195,7 +195,7 @@ fn finish(
     if findings.has_no_fault() {
         (rules.check)(&config).into_iter().for_each(|unfit| findings.unfit(unfit));
     }
-    findings.finish().map(|warnings| Loaded { config, warnings })
+    findings.finish(config.log.format).map(|warnings| Loaded { config, warnings })
 }
 
 fn apply_overrides(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {

@@ -22,6 +22,8 @@ const SHORT: Duration = Duration::from_millis(300);
 const LOOKED: Duration = Duration::from_secs(1);
 /// The shortest time between two lines of text: a fast queue must not fill a log.
 const BETWEEN: Duration = Duration::from_secs(5);
+/// The longest time between two lines of text: many CI systems end a job that prints nothing for ten minutes.
+const AGAIN: Duration = Duration::from_secs(5 * 60);
 /// The width of a terminal that does not report one.
 const WIDTH: u16 = 80;
 /// Columns that stay free at its end.
@@ -75,10 +77,8 @@ impl Screen {
                 None => self.wipe(),
             },
             Self::Lines(last) => {
-                let is_new =
-                    |(before, at): &(View, Moment)| *before != view.place() && now.since(*at) >= BETWEEN;
-                let tells = last.as_ref().map_or_else(|| !view.is_vague() || waited >= BETWEEN, is_new);
-                if let Some(entry) = view.entry().filter(|_| tells) {
+                let entry = if last.is_some() { view.later_entry() } else { view.entry() };
+                if let Some(entry) = entry.filter(|_| is_due(last.as_ref(), view, now, waited)) {
                     *last = Some((view.place(), now));
                     Stderr::say(&entry);
                 }
@@ -93,6 +93,17 @@ impl Screen {
         {
             put(log::WIPE);
             log::line_drawn(false);
+        }
+    }
+}
+
+/// Whether a line of text is due. `last`: the place that the last one told, and its time.
+fn is_due(last: Option<&(View, Moment)>, view: &View, now: Moment, waited: Duration) -> bool {
+    match last {
+        None => !view.is_vague() || waited >= BETWEEN,
+        Some((place, at)) => {
+            let quiet = now.since(*at);
+            quiet >= AGAIN || *place != view.place() && quiet >= BETWEEN
         }
     }
 }
@@ -187,5 +198,24 @@ impl TermLike for Terminal {
         // The library pads the line with blanks; the cursor belongs after the text.
         put(&format!("{}\x1b[K", text.trim_end_matches(' ')));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_due_at_a_change_and_every_five_minutes() {
+        let view = |words: &str| View::Else(words.to_owned());
+        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        let told = (view("a").place(), at(100));
+        for (words, now, expected) in
+            [("a", 101, false), ("a", 399, false), ("a", 400, true), ("b", 104, false), ("b", 105, true)]
+        {
+            let due = is_due(Some(&told), &view(words), at(now), Duration::from_secs(now));
+            assert_eq!(due, expected, "{words} at {now}");
+        }
+        assert!(is_due(None, &view("a"), at(1), Duration::from_secs(1)));
     }
 }

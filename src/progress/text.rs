@@ -85,6 +85,16 @@ impl View {
         Self::Missing { of, missing }
     }
 
+    /// The same, with one longest time to wait for all, of which `waited` is over.
+    pub fn within_all(mut self, limit: Option<Duration>, so_far: Duration) -> Self {
+        if let (Self::Missing { missing, .. }, Some(_)) = (&mut self, limit) {
+            for awaited in missing {
+                (awaited.limit, awaited.waited) = (limit, so_far);
+            }
+        }
+        self
+    }
+
     /// In short, for readers of the log, which has each failure and obstacle once.
     pub fn beside_the_log(mut self) -> Self {
         if let Self::Missing { missing, .. } = &mut self {
@@ -97,16 +107,16 @@ impl View {
 
     /// Time and text: a line that may be cut at its end.
     pub(super) fn line(&self) -> Option<String> {
-        match self {
-            Self::Nothing => None,
-            Self::Missing { of, missing } => {
-                let first = missing.first()?;
-                let limit = first.limit.map(|limit| format!(" of {}", age(limit))).unwrap_or_default();
-                let count = count(*of, missing.len());
-                Some(format!("{}{limit} · {count}{}", age(first.waited), first.text()))
-            }
-            Self::Else(words) => Some(words.clone()),
-        }
+        let time = self.time().map(|time| format!("{time} · ")).unwrap_or_default();
+        Some(format!("{time}{}", self.awaited()?))
+    }
+
+    /// The time waited, and the longest time to wait.
+    fn time(&self) -> Option<String> {
+        let Self::Missing { missing, .. } = self else { return None };
+        let first = missing.first()?;
+        let limit = first.limit.map(|limit| format!(" of {}", age(limit))).unwrap_or_default();
+        Some(format!("{}{limit}", age(first.waited)))
     }
 
     /// The text for a log, without the time.
@@ -116,6 +126,12 @@ impl View {
             Self::Nothing => None,
             Self::Else(words) => Some(format!("waiting: {words}")),
         }
+    }
+
+    /// The text for a log that has an earlier one of this wait.
+    pub(super) fn later_entry(&self) -> Option<String> {
+        let time = self.time().map(|time| format!(" ({time} so far)")).unwrap_or_default();
+        Some(format!("{}{time}", self.entry()?))
     }
 
     /// What is missing.
@@ -287,6 +303,21 @@ mod tests {
         assert_eq!(line.as_deref(), Some("2m10s of 30m · writers: 3rd of 5 in the queue"));
         let line = View::missing(1, vec![writers(&[])]).within(&BTreeMap::new()).line();
         assert_eq!(line.as_deref(), Some("2m10s · writers: 3rd of 5 in the queue"));
+        let of_wait =
+            |limit| View::missing(1, vec![writers(&[])]).within_all(limit, Duration::from_secs(7)).line();
+        let limit = Some(Duration::from_secs(60));
+        assert_eq!(of_wait(limit).as_deref(), Some("7s of 1m · writers: 3rd of 5 in the queue"));
+        assert_eq!(of_wait(None).as_deref(), Some("2m10s · writers: 3rd of 5 in the queue"));
+    }
+
+    #[test]
+    fn a_later_line_of_a_log_has_the_time() {
+        let view = View::missing(1, vec![writers(&["a"])]);
+        let expected = "waiting for writers: 3rd of 5 in the queue, held by a";
+        assert_eq!(view.entry().as_deref(), Some(expected));
+        assert_eq!(view.later_entry(), Some(format!("{expected} (2m10s so far)")));
+        let limits = BTreeMap::from([("writers".to_owned(), Duration::from_secs(1800))]);
+        assert_eq!(view.within(&limits).later_entry(), Some(format!("{expected} (2m10s of 30m so far)")));
     }
 
     #[test]

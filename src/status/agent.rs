@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::Stage;
 use super::identity::IdentitySchema;
-use super::{Stage, seconds};
+use crate::duration::seconds;
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// The agent.

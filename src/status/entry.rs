@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Check, Kind, Lease, Mode, Moments, State, seconds};
+use super::{Check, Kind, Lease, Mode, Moments, State};
+use crate::duration::seconds;
 use slotkeeper_semaphore::{Moment, Wall};
 
 /// What a semaphore and a lock have in common.

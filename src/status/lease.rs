@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Moments, State, seconds};
+use super::{Moments, State};
+use crate::duration::seconds;
 use slotkeeper_semaphore::{Moment, Wall};
 
 /// How a semaphore or lock is acquired.

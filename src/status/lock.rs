@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentitySchema;
-use super::{Check, Entry, Health, age, seconds};
+use super::{Check, Entry, Health, age};
+use crate::duration::seconds;
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One single-key lock.

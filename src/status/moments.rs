@@ -1,7 +1,5 @@
 //! The moments behind the dates and durations of a status.
 
-use std::time::Duration;
-
 use slotkeeper_semaphore::Moment;
 
 /// The moments on the agent's clock from which a report computes its dates and durations. A status that was read has none.
@@ -24,9 +22,4 @@ impl Moments {
     pub(super) fn since(&self) -> Option<Moment> {
         self.held_since.or(self.asked_at)
     }
-}
-
-/// Rounded to the millisecond.
-pub(super) fn seconds(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1000.0).round() / 1000.0
 }

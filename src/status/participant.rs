@@ -74,5 +74,5 @@ pub fn date(text: &str) -> Option<SystemTime> {
 /// Seconds since a participant's own time stamp. Its clock may be ahead of this one.
 pub(super) fn age(since: &Option<String>, now: SystemTime) -> Option<f64> {
     let since = date(since.as_deref()?)?;
-    Some(now.duration_since(since).map_or(0.0, super::seconds))
+    Some(now.duration_since(since).map_or(0.0, crate::duration::seconds))
 }

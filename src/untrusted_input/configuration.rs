@@ -22,8 +22,8 @@ pub fn configuration(data: &[u8]) {
 }
 
 fn assert_placed(faults: &Faults, lines: usize) {
-    assert!((1..MAX_FAULTS).contains(&faults.0.len()), "{} faults", faults.0.len());
-    for fault in &faults.0 {
+    assert!((1..MAX_FAULTS).contains(&faults.list.len()), "{} faults", faults.list.len());
+    for fault in &faults.list {
         assert_harmless(&fault.to_string());
         if let Place::File { at: Some((line, column)), .. } = fault.place {
             assert!((1..=lines).contains(&line) && column > 0, "{fault} in a file of {lines} lines");

@@ -290,8 +290,8 @@ impl Hooks {
                     let Call { label, event, .. } = &pending.call;
                     warn!(
                         hook = program,
-                        semaphore = &**label,
-                        event = event.as_str(),
+                        name = &**label,
+                        hook_event = event.as_str(),
                         %error,
                         retries = again,
                         "{HOOK_NOT_STARTED}"
@@ -324,7 +324,7 @@ impl Running {
         self.kill_group();
         self.done = None;
         let Call { label, event, command, .. } = &self.call;
-        warn!(hook = command.first(), semaphore = &**label, event = event.as_str(), reason = %why, "{HOOK_KILLED}");
+        warn!(hook = command.first(), name = &**label, hook_event = event.as_str(), reason = %why, "{HOOK_KILLED}");
     }
 
     /// Kills the group only while its first process is not reaped: later the number may be reused.
@@ -337,16 +337,16 @@ impl Running {
     /// Logs the end of the hook, unless it was killed.
     fn ended(self, ended: io::Result<ExitStatus>) {
         let Call { label, event, command, .. } = &self.call;
-        let (hook, event) = (command.first(), event.as_str());
+        let (hook, hook_event) = (command.first(), event.as_str());
         let Some(done) = self.done else { return };
         match ended {
             Ok(status) if status.success() => {
-                info!(hook, semaphore = &**label, event, "{HOOK_SUCCEEDED}");
+                info!(hook, name = &**label, hook_event, "{HOOK_SUCCEEDED}");
                 // The receiver may be gone.
                 let _ = done.send(Succeeded);
             }
-            Ok(status) => warn!(hook, semaphore = &**label, event, %status, "{HOOK_FAILED}"),
-            Err(error) => warn!(hook, semaphore = &**label, event, %error, "{HOOK_FAILED}"),
+            Ok(status) => warn!(hook, name = &**label, hook_event, %status, "{HOOK_FAILED}"),
+            Err(error) => warn!(hook, name = &**label, hook_event, %error, "{HOOK_FAILED}"),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
-use crate::hold::{ONE, home};
+use crate::hold::home;
 use crate::http::request;
 use crate::process::{Agent, BINARY, Home};
 use crate::wait_for;
@@ -256,21 +256,4 @@ fn an_address_in_use_is_reported_before_anything_is_held() {
     assert_eq!(second.ended().code(), Some(1));
     assert!(second.log().contains("cannot listen at http.listen"), "{}", second.log());
     assert!(!second.log().contains(log_events::SESSION_CREATED));
-}
-
-#[test]
-fn json_logs_are_one_object_a_line() {
-    let consul = Consul::start();
-    let home = Home::new();
-    home.configure(&consul.address(), &format!("{ONE}\nlog: {{format: json}}"));
-    // Started without waiting for its address, which stands in the log in another form.
-    let mut agent = Agent::spawn(&home, &[], &[]);
-    wait_for("the slot", || agent.log().contains(log_events::SLOT_ACQUIRED));
-    assert_eq!(agent.terminate(), Some(0));
-    let log = agent.log();
-    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let acquired = events.iter().find(|event| event["message"] == log_events::SLOT_ACQUIRED).unwrap();
-    assert_eq!((acquired["level"].as_str(), acquired["semaphore"].as_str()), (Some("INFO"), Some("s")));
-    assert!(acquired["fencing_token"].is_u64() && acquired["after_ms"].is_u64(), "{acquired}");
-    assert_eq!(acquired["slot"], 0);
 }

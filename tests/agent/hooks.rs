@@ -82,7 +82,7 @@ fn a_loss_kills_the_running_hook_of_the_acquisition() {
     wait_for("the loss to be told", || told(&home, "lost") == "session_gone\n");
     wait_for("the end of the hook and of what it has started", || !is_running(&own) && !is_running(&child));
     let log = agent.log();
-    assert!(log.contains(log_events::HOOK_KILLED) && log.contains("reason=its slot was lost"), "{log}");
+    assert!(log.contains(log_events::HOOK_KILLED) && log.contains("reason=\"its slot was lost\""), "{log}");
     // The slot is acquired again, and that is told after the loss.
     wait_for("the next one", || told(&home, "own").lines().count() == 2);
     assert_eq!(agent.terminate(), Some(0));

@@ -155,7 +155,7 @@ fn the_owner_of_a_lock_is_named_in_its_value_and_in_the_log_of_those_who_wait() 
     let name = operator.session(&lock.session.unwrap()).unwrap().name;
     assert_eq!(without_digits(&name), format!("slotkeeper {PREFIX}: {words}"));
     let waiter = Job::start(&consul.address(), &[PREFIX], &["true"]);
-    let said = format!("lock held by another session semaphore={PREFIX} ");
+    let said = format!("lock held by another session name={PREFIX} ");
     wait_for("the owner in the log", || {
         let log = waiter.log();
         log.lines().any(|line| line.contains(&said) && line.contains(&format!("who=\"{words}\"")))

@@ -65,7 +65,7 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_acquired_again()
         let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
         ran == format!("{acquired}lost session_gone 0 {before}\n{acquired}")
     });
-    let done = format!(r#"{} hook="/bin/sh" semaphore="s" event="lost""#, log_events::HOOK_SUCCEEDED);
+    let done = format!("{} hook=/bin/sh name=s hook_event=lost", log_events::HOOK_SUCCEEDED);
     wait_for("the hook's line in the log", || agent.log().contains(&done));
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
@@ -83,7 +83,7 @@ fn with_on_lost_exit_a_loss_ends_the_agent_with_80() {
     // It looks there once a minute, and where somebody looks at it.
     agent.semaphore();
     assert_eq!(agent.ended().code(), Some(80));
-    assert!(agent.log().contains("reason=\"evicted\""), "{}", agent.log());
+    assert!(agent.log().contains("reason=evicted"), "{}", agent.log());
     assert!(!agent.ready_file().exists());
     operator.assert_nothing_left("service/s");
 }

@@ -56,6 +56,7 @@ mod list;
 mod listing;
 mod lock;
 mod login;
+mod logs;
 mod loss;
 mod manual;
 mod names;

@@ -53,7 +53,7 @@ fn sighup_adds_and_removes_semaphores_and_sets_limits() {
     wait_for("a to be released", || operator.holders("p/a").is_empty());
     assert_eq!(agent.session(), session);
     assert!(agent.log().contains("session.ttl takes effect only at a restart"), "{}", agent.log());
-    assert!(agent.log().contains(r#"added="c" removed="a" changed="b.limit, log.level""#), "{}", agent.log());
+    assert!(agent.log().contains(r#"added=c removed=a changed="b.limit, log.level""#), "{}", agent.log());
     assert!(agent.is_ready());
     assert_eq!(agent.metric("slotkeeper_config_last_reload_successful"), 1.0);
     assert_eq!(agent.metric("slotkeeper_slots_lost_total{reason=\"evicted\",semaphore=\"c\"}"), 0.0);

@@ -266,7 +266,7 @@ fn with_on_lost_exit_a_critical_check_ends_the_agent_with_80() {
     agent.await_ready();
     turn(&consul, "critical");
     assert_eq!(agent.ended().code(), Some(80), "{}", agent.log());
-    assert!(agent.log().contains("reason=\"session_gone\""), "{}", agent.log());
+    assert!(agent.log().contains("reason=session_gone"), "{}", agent.log());
     assert_eq!(operator.sessions(), []);
     // Its name stays in the record, and keeps nobody out.
     let mut next = start(&consul, "ttl: 10s", ", wait: 10s");

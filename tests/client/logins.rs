@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slotkeeper_consul::{
-    AuthMethod, Client, Code, Error, Kind, Observer, Operation, Read, Settings, TokenSource,
+    AuthMethod, Client, Code, Error, Kind, Observer, Read, Settings, TokenSource, Tried,
 };
 use tempfile::TempDir;
 
@@ -198,7 +198,7 @@ async fn a_refusal_is_returned_whatever_the_outcome_of_another_login() {
 struct Reported(Mutex<Vec<(String, bool)>>);
 
 impl Observer for Reported {
-    fn finished(&self, _: Operation, _: Code, _: Duration) {}
+    fn finished(&self, _: &Tried, _: Code, _: Duration) {}
 
     fn login_failed(&self, error: &Error, has_token: bool) {
         self.0.lock().unwrap().push((error.to_string(), has_token));

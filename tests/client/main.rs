@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slotkeeper_consul::{
-    Address, Behavior, Client, Code, Observer, Operation, SessionSpec, Settings, TokenSource, Unobserved,
+    Address, Behavior, Client, Code, Observer, Operation, SessionSpec, Settings, TokenSource, Tried,
+    Unobserved,
 };
 
 /// A client of `address` without anything else.
@@ -68,7 +69,7 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn finished(&self, operation: Operation, code: Code, _: Duration) {
-        self.0.lock().unwrap().push((operation, code));
+    fn finished(&self, tried: &Tried, code: Code, _: Duration) {
+        self.0.lock().unwrap().push((tried.operation, code));
     }
 }

@@ -268,7 +268,7 @@ impl Client {
             answer = self.serve(request) => answer,
             () = hurried => {
                 let after = began.elapsed();
-                self.shared.observer.finished(operation, Code::Timeout, after);
+                self.shared.observer.finished(&tried, Code::Timeout, after);
                 Err(Error::new(tried, Kind::Timeout(after), ""))
             }
         }

@@ -135,7 +135,7 @@ impl Client {
             Ok(result) => result,
             Err(_) => Err(Error::new(tried.clone(), Kind::Timeout(after), "")),
         };
-        self.count(request, &result, started);
+        self.count(request, &tried, &result, started);
         result
     }
 
@@ -156,13 +156,13 @@ impl Client {
         self.shared.endpoints.at(target, several).map_err(unfit)
     }
 
-    fn count(&self, request: &Request, result: &Result<Answer, Error>, started: Instant) {
+    fn count(&self, request: &Request, tried: &Tried, result: &Result<Answer, Error>, started: Instant) {
         let code = match result {
             Ok(answer) if answer.filtered && !request.takes_filtered => Code::Forbidden,
             Ok(answer) => Code::of_status(answer.status),
             Err(error) => error.kind.code(),
         };
-        self.observer().finished(request.operation, code, started.elapsed());
+        self.observer().finished(tried, code, started.elapsed());
     }
 
     /// Waits for a connection. For a request that keeps a lease or confirms its end, the time-out includes this wait. For others the

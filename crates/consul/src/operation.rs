@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AddressNews, Error};
+use super::{AddressNews, Error, Tried};
 
 /// An operation on Consul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -222,8 +222,8 @@ impl Code {
 /// A request whose future was dropped, or that was not sent because there is no token, is not reported. The methods are called on
 /// the tasks that send requests, so they must return soon.
 pub trait Observer: Send + Sync {
-    /// A request ended. `took` includes the time that a blocking query waited.
-    fn finished(&self, operation: Operation, code: Code, took: Duration);
+    /// A request ended. `tried`: the operation, its object and the address. `took` includes the time that a blocking query waited.
+    fn finished(&self, tried: &Tried, code: Code, took: Duration);
 
     /// A login by the auth method returned a token. `accessor` is the token's accessor ID, which is not secret.
     fn logged_in(&self, _method: &str, _accessor: &str) {}
@@ -240,7 +240,7 @@ pub trait Observer: Send + Sync {
 pub struct Unobserved;
 
 impl Observer for Unobserved {
-    fn finished(&self, _: Operation, _: Code, _: Duration) {}
+    fn finished(&self, _: &Tried, _: Code, _: Duration) {}
 }
 
 #[cfg(test)]

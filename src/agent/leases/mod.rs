@@ -16,10 +16,11 @@ use futures_util::stream::FuturesUnordered;
 use tracing::warn;
 
 use super::driver::{Driver, Requests};
+use crate::about::{About, log_about};
 use crate::config::Entry;
 use crate::control::request::{Grant, Refusal, Released};
 use crate::log_events::{LEASE_EXPIRED, LEASE_NOT_RELEASED};
-use crate::status::Subject;
+use crate::status::{self, Subject};
 use slotkeeper_consul::{Client, SessionSpec};
 use slotkeeper_semaphore::{self, Event, Failure, Keeper, Machine, Moment, Name, Notice, Phase, Settings};
 
@@ -245,10 +246,11 @@ impl Leases {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
                     let machine = keeper.and_then(|keeper| keeper.machines().next());
                     let place = machine.map(|one| one.settings().prefix.clone()).unwrap_or_default();
-                    let kind = lease.kind();
-                    warn!(semaphore = %name, session, "{LEASE_EXPIRED}; releasing the slot");
+                    let subject = Subject { kind: lease.kind(), name: name.to_string(), key: place };
+                    let about = About::new(Some(status::Event::LeaseExpired), Some(&subject));
+                    log_about!(warn, about, session, "{LEASE_EXPIRED}; releasing the slot");
                     self.leave(key, now);
-                    expired.push(Subject { kind, name: name.to_string(), key: place });
+                    expired.push(subject);
                 }
                 Due::AssumedLost => self.leave(key, now),
                 Due::Abandon => {
@@ -260,7 +262,7 @@ impl Leases {
                 Due::Forget => {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
                     warn!(
-                        semaphore = %name, session,
+                        name = %name, session,
                         "{LEASE_NOT_RELEASED}; its session has ended by its TTL"
                     );
                     forgotten.extend(self.remove(key));

@@ -49,7 +49,7 @@ impl Agent {
     pub(in crate::agent) fn check_pending(&mut self, now: Moment) {
         let names = self.add_pending(now);
         for name in &names {
-            info!(semaphore = name, "{PENDING_ENTRY_ADDED}");
+            info!(name, "{PENDING_ENTRY_ADDED}");
         }
         if !names.is_empty() {
             self.unpublished = Unpublished::All;

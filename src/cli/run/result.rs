@@ -1,12 +1,12 @@
 //! The result of a `run` as JSON, for its caller: the exit codes alone do not tell slotkeeper's 75 from the command's.
 
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::cli::{Ended, exit_of};
+use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::schema_version::SchemaVersion;
 use crate::workload::CommandTimes;
@@ -114,9 +114,4 @@ fn outcome_name(exit: Exit, ran: bool) -> OutcomeName {
         Exit::Config => OutcomeName::Configuration,
         Exit::SlotLost => OutcomeName::SlotLost,
     }
-}
-
-/// Seconds, to the millisecond.
-fn seconds(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1000.0).round() / 1000.0
 }

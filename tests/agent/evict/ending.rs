@@ -58,7 +58,7 @@ fn an_agent_that_decided_to_exit_is_not_ready_and_acquires_nothing() {
     std::fs::write(&stopped, "").unwrap();
     assert_eq!(desk.agent.ended().code(), Some(80), "{}", desk.agent.log());
     assert!(
-        !desk.agent.log().contains(&format!("{} semaphore=c", log_events::SLOT_ACQUIRED)),
+        !desk.agent.log().contains(&format!("{} name=c", log_events::SLOT_ACQUIRED)),
         "{}",
         desk.agent.log()
     );

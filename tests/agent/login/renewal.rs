@@ -121,7 +121,7 @@ fn a_reload_keeps_the_login_and_changes_none() {
     let token = fortress.accessors();
     fortress.configure(&home, &format!("{BOTH}log: {{level: debug}}\n"));
     agent.signal(Signal::HUP);
-    wait_for("the reload", || agent.log().contains("changed=\"log.level\""));
+    wait_for("the reload", || agent.log().contains("changed=log.level"));
     // One login, and no logout.
     assert_eq!(asked(&agent, "login"), 1.0);
     fortress.configure_as(&home, "token: t", BOTH);

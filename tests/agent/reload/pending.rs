@@ -62,13 +62,13 @@ fn a_changed_prefix_is_pending_until_the_old_one_is_released() {
     let operator = Operator::at(&scene.consul.address());
     scene.consul.signal(Signal::STOP);
     scene.reload("semaphores: [{name: a, prefix: p/2, limit: 1}]");
-    scene.log_has(&format!("{} semaphore=\"a\"", log_events::ENTRY_PENDING));
+    scene.log_has(&format!("{} name=a", log_events::ENTRY_PENDING));
     scene.assert_pending("semaphore/a", "a of the previous configuration is still being released");
     assert_eq!(scene.agent.semaphore()["prefix"], "p/2");
     scene.consul.signal(Signal::CONT);
     scene.agent.await_ready();
     assert!(
-        scene.agent.log().contains(&format!("{} semaphore=\"a\"", log_events::PENDING_ENTRY_ADDED)),
+        scene.agent.log().contains(&format!("{} name=a", log_events::PENDING_ENTRY_ADDED)),
         "{}",
         scene.agent.log()
     );
@@ -85,7 +85,7 @@ fn an_entry_that_returns_during_its_removal_is_added_later() {
     waiter.await_state("waiting");
     scene.consul.signal(Signal::STOP);
     scene.reload("semaphores: [{name: b, prefix: p/b, limit: 1}]");
-    scene.log_has(r#"removed="a""#);
+    scene.log_has("removed=a");
     scene.reload(both);
     scene.assert_pending("semaphore/a", "still being released");
     scene.consul.signal(Signal::CONT);
@@ -175,7 +175,7 @@ fn a_group_member_that_returns_as_optional_leaves_the_group() {
     assert_eq!(other.terminate(), Some(0));
     wait_for("b held", || names(agent) == ["a held", "b held"]);
     assert_eq!((operator.holders("p/a"), &agent.semaphore()["fencing_token"]), (vec![session], &token));
-    let released = agent.log().matches(&format!("{} semaphore=a", log_events::SLOT_RELEASED)).count();
+    let released = agent.log().matches(&format!("{} name=a", log_events::SLOT_RELEASED)).count();
     assert_eq!((released, agent.metric("slotkeeper_ready")), (0, 1.0));
     scene.end();
 }

@@ -81,7 +81,7 @@ fn a_renamed_semaphore_keeps_its_slot_under_the_new_name() {
     wait_for("the loss", || agent.metric(&lost) == 1.0);
     let hooks = || std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
     wait_for("the hook", || hooks() == "lost a2\n");
-    assert!(agent.log().contains(&format!("{} semaphore=a2", log_events::SLOT_LOST)), "{}", agent.log());
+    assert!(agent.log().contains(&format!("{} name=a2", log_events::SLOT_LOST)), "{}", agent.log());
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0));
 }

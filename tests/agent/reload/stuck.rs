@@ -51,7 +51,7 @@ fn a_stuck_reload_times_out_and_is_queued_once() {
     wait_for("the time limit", || agent.metric(RELOADED) == 0.0);
     assert!(
         agent.log().contains(&format!(
-            "{} error=reading the configuration timed out after 10 s",
+            "{} error=\"reading the configuration timed out after 10 s",
             log_events::RELOAD_FAILED
         )),
         "{}",

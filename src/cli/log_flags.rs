@@ -1,0 +1,23 @@
+//! The flags of the log, for `agent` and `run`.
+
+use clap::Args;
+
+use crate::config::Overrides;
+
+/// The log on standard error.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct LogFlags {
+    /// Format of the log: text or json, also for a failure before the start [env: SLOTKEEPER_LOG_FORMAT]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Least severe level of the log: error, warn, info, debug (each request to Consul) or trace [env: SLOTKEEPER_LOG_LEVEL]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+}
+
+impl LogFlags {
+    pub(super) fn lay_over(&self, overrides: &mut Overrides) {
+        overrides.flag("--log-format", "log.format", self.log_format.as_deref());
+        overrides.flag("--log-level", "log.level", self.log_level.as_deref());
+    }
+}
