@@ -13,6 +13,8 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// A progress line is drawn, which changes in place (`progress`).
 static DRAWN: AtomicBool = AtomicBool::new(false);
+/// The log is JSON, and so is every other line.
+static JSON: AtomicBool = AtomicBool::new(false);
 /// Erases that line. It is drawn again below the written text.
 pub(crate) const WIPE: &str = "\r\x1b[2K";
 
@@ -23,8 +25,11 @@ pub(crate) const WIPE: &str = "\r\x1b[2K";
 pub struct Stderr;
 
 impl Stderr {
-    /// Writes one line with the prefix `slotkeeper: `.
+    /// Writes one line for people, with the prefix `slotkeeper: `; or as an error of the log, if that is JSON.
     pub fn say(what: &str) {
+        if log_is_json() {
+            return tracing::error!("{what}");
+        }
         // A write never fails.
         let _ = Self.write(format!("slotkeeper: {what}\n").as_bytes());
     }
@@ -51,6 +56,16 @@ impl Write for Stderr {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Notes that the log of this process is JSON.
+pub(crate) fn log_in_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Whether the log of this process is JSON.
+pub(crate) fn log_is_json() -> bool {
+    JSON.load(Ordering::Relaxed)
 }
 
 /// Sets whether a progress line is drawn.

@@ -19,7 +19,7 @@ use tracing_subscriber::{Layer, Registry, fmt as format, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 use crate::escape::escape_control_chars;
-use crate::stderr::Stderr;
+use crate::stderr::{self as error_output, Stderr};
 
 /// The fields that lines of text leave out, since their words say the same: those of [`crate::about`] without the name.
 const IN_WORDS: [&str; 4] = ["event", "kind", "prefix", "key"];
@@ -38,6 +38,7 @@ pub fn start(log: Log) -> Handle {
             if has_reader_with_clock() { lines.without_time().boxed() } else { lines.boxed() }
         }
         LogFormat::Json => {
+            error_output::log_in_json();
             lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
         }
     };

@@ -37,6 +37,17 @@ fn format_of(words: &[OsString], variable: Option<OsString>) -> LogFormat {
     }
 }
 
+/// Has a helper process of an agent log in the format of its agent.
+pub(super) fn log_in(format: Option<&str>) {
+    if format == Some("json") {
+        start_json();
+    }
+}
+
+fn start_json() {
+    telemetry::start(Log { format: LogFormat::Json, level: LogLevel::Error });
+}
+
 /// Prints why a command ends before its log has started: with the program's name, or as a line of JSON.
 pub(super) fn say(why: &str) -> io::Result<()> {
     say_in(LogFormat::default(), why, &format!("slotkeeper: {why}"))
@@ -48,7 +59,7 @@ pub(super) fn say_in(format: LogFormat, why: &str, text: &str) -> io::Result<()>
     if !is_json {
         return writeln!(io::stderr(), "{text}");
     }
-    telemetry::start(Log { format: LogFormat::Json, level: LogLevel::Error });
+    start_json();
     for line in why.lines().filter(|line| !line.trim().is_empty()) {
         error!(error = line, "{AGENT_FAILED}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Exit, block_on};
+use super::{Exit, block_on, early};
 use crate::workload::{exec, guard};
 
 /// Supervise a command on behalf of an agent.
@@ -27,6 +27,9 @@ pub(super) struct Guard {
     /// Whether the command gets the terminal.
     #[arg(long)]
     terminal: bool,
+    /// The format of the agent's log.
+    #[arg(long)]
+    log_format: Option<String>,
     /// Program and arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -34,6 +37,7 @@ pub(super) struct Guard {
 
 impl Guard {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
+        early::log_in(self.log_format.as_deref());
         let start = guard::Start {
             socket: self.socket,
             kill_after: Duration::from_millis(self.kill_after),
@@ -60,6 +64,9 @@ pub(super) struct Exec {
     /// Whether to take the terminal.
     #[arg(long)]
     terminal: bool,
+    /// The format of the agent's log.
+    #[arg(long)]
+    log_format: Option<String>,
     /// Program and arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -67,7 +74,8 @@ pub(super) struct Exec {
 
 impl Exec {
     pub(super) fn run(self) -> Exit {
-        let Self { parent, open_files, terminal, command } = self;
+        let Self { parent, open_files, terminal, log_format, command } = self;
+        early::log_in(log_format.as_deref());
         Exit::PassedOn(exec::run(&exec::Start { parent, terminal, open_files, command }))
     }
 }

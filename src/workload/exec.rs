@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::{OWN_FILE_VARIABLES, open_files, terminal};
-use crate::stderr::Stderr;
+use crate::stderr::{self, Stderr};
 use crate::termination;
 
 /// Exit codes as of a shell: the program is missing, or cannot be executed.
@@ -36,6 +36,7 @@ pub struct Start {
 pub(super) fn command(command: &[OsString], terminal: bool) -> Command {
     let mut this = Command::new(THIS_PROGRAM);
     this.arg("exec").arg("--parent").arg(getpid().as_raw_nonzero().to_string());
+    pass_log_format(&mut this);
     if terminal {
         this.arg("--terminal");
     }
@@ -50,6 +51,7 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     let mut this = if !cfg!(test) && Path::new(THIS_PROGRAM).exists() {
         let mut this = Command::new(THIS_PROGRAM);
         this.arg0("slotkeeper").arg("exec");
+        pass_log_format(&mut this);
         if let Some(soft) = open_files::before() {
             this.arg("--open-files").arg(soft.to_string());
         }
@@ -63,6 +65,13 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     };
     this.args(arguments).process_group(0);
     this
+}
+
+/// Has a process of this program say what it says in the format of the log.
+pub(super) fn pass_log_format(this: &mut Command) {
+    if stderr::log_is_json() {
+        this.args(["--log-format", "json"]);
+    }
 }
 
 fn forget_own_files(command: &mut Command) {

@@ -20,7 +20,7 @@ use tokio::time::{Sleep, sleep};
 use tracing::{error, warn};
 use uuid::Uuid;
 
-use super::exec::THIS_PROGRAM;
+use super::exec::{self, THIS_PROGRAM};
 use super::guard::fence::Why;
 use super::guard::holdings::Holdings;
 use super::guard::tree;
@@ -389,6 +389,7 @@ fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) ->
     if terminal::is_there() {
         guard.arg("--terminal");
     }
+    exec::pass_log_format(&mut guard);
     if let Some(soft) = open_files::before() {
         guard.arg("--open-files").arg(soft.to_string());
     }

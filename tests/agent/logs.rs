@@ -94,6 +94,20 @@ fn failures_before_the_start_are_json_too() {
 }
 
 #[test]
+fn processes_beside_the_command_log_in_the_same_format() {
+    let consul = Consul::start();
+    let mut command = Command::new(BINARY);
+    bare(&mut command);
+    command.args(["run", "p/one", "-n", "1", "--log-format", "json", "--http-addr", &consul.address()]);
+    let ended = command.args(["--", "/nonexistent/command"]).output().unwrap();
+    let log = lines(&String::from_utf8(ended.stderr).unwrap());
+    assert_eq!(ended.status.code(), Some(127), "{log:?}");
+    let expected = "cannot run /nonexistent/command: No such file";
+    let told = log.iter().any(|line| line["message"].as_str().unwrap().starts_with(expected));
+    assert!(told, "{log:?}");
+}
+
+#[test]
 fn journald_and_a_terminal_need_no_time_in_the_line() {
     let consul = Consul::start();
     let folder = tempfile::tempdir().unwrap();
