@@ -37,7 +37,7 @@ pub struct ConsulFlags {
     /// Name that the server's certificate must have [env: CONSUL_TLS_SERVER_NAME]
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// Datacenter; by default the addressed agent's own
+    /// Datacenter; by default the addressed agent's own [env: SLOTKEEPER_CONSUL_DATACENTER]
     #[arg(long, value_name = "NAME")]
     datacenter: Option<String>,
     /// Namespace (Consul Enterprise; not tested) [env: CONSUL_NAMESPACE]

@@ -2,6 +2,7 @@
 
 mod output_files;
 mod result;
+mod variables;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,6 @@ use result::Outcome;
 #[cfg(test)]
 pub(super) use result::RunResult;
 
-/// The environment variable of `--stop-after`.
-const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
 /// Default of `--kill-after`.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
 /// What `run --config` adds to the rules of a configuration, without the flag --kill-after.
@@ -55,38 +54,38 @@ pub(super) struct Run {
     /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
-    /// The semaphore's limit: its number of slots.
+    /// The semaphore's limit: its number of slots [env: SLOTKEEPER_LIMIT]
     #[arg(short = 'n', long, value_name = "N", value_parser = number_of_slots, requires = "prefix")]
     limit: Option<u32>,
-    /// Acquire the single-key lock PREFIX/.lock, which is also the default without --limit. Its limit is 1.
+    /// Acquire the single-key lock PREFIX/.lock, which is also the default without --limit. Its limit is 1 [env: SLOTKEEPER_LOCK]
     #[arg(long, requires = "prefix")]
     lock: bool,
-    /// Slots that the command needs.
-    #[arg(long, value_name = "K", value_parser = number_of_slots, requires = "limit", conflicts_with = "lock")]
+    /// Slots that the command needs [env: SLOTKEEPER_SLOTS]
+    #[arg(long, value_name = "K", value_parser = number_of_slots, requires = "prefix", conflicts_with = "lock")]
     slots: Option<u32>,
-    /// Priority in the queue; a higher one is served first.
-    #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "limit", conflicts_with = "lock")]
+    /// Priority in the queue; a higher one is served first [env: SLOTKEEPER_PRIORITY]
+    #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "prefix", conflicts_with = "lock")]
     priority: Option<i32>,
-    /// Do not wait: exit with 75 if no slot, or the lock, is free.
+    /// Do not wait: exit with 75 if no slot, or the lock, is free [env: SLOTKEEPER_TRY]
     #[arg(long = "try", conflicts_with = "timeout")]
     try_once: bool,
-    /// Wait at most this time, such as 30s or 10m; by default without a limit.
+    /// Wait at most this time, such as 30s or 10m; by default without a limit [env: SLOTKEEPER_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
     /// Format of a new semaphore: map, which `consul lock` reads too, or list. By default map, or list if the
-    /// command needs more than one slot.
-    #[arg(long, value_name = "FORMAT", requires = "limit", conflicts_with = "lock")]
+    /// command needs more than one slot [env: SLOTKEEPER_FORMAT]
+    #[arg(long, value_name = "FORMAT", requires = "prefix", conflicts_with = "lock")]
     format: Option<String>,
-    /// TTL of the session, and the longest time that a command runs after contact with Consul is lost.
+    /// TTL of the session, and the longest time that a command runs after contact with Consul is lost [env: SLOTKEEPER_SESSION_TTL]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Catalog node that the session is tied to; by default the addressed agent's own.
+    /// Catalog node that the session is tied to; by default the addressed agent's own [env: SLOTKEEPER_SESSION_NODE]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// Time from the death of a holder until its slot is reclaimed.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "limit", conflicts_with = "lock")]
+    /// Time from the death of a holder until its slot is reclaimed [env: SLOTKEEPER_PRUNE_DELAY]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "prefix", conflicts_with = "lock")]
     prune_delay: Option<Duration>,
-    /// Consul's lock-delay after our session ends with the lock held, 0s to 60s; by default 15s.
+    /// Consul's lock-delay after our session ends with the lock held, 0s to 60s; by default 15s [env: SLOTKEEPER_SESSION_LOCK_DELAY]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
     /// Configuration file, for several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
@@ -99,7 +98,7 @@ pub(super) struct Run {
         ]
     )]
     config: Option<PathBuf>,
-    /// Time from SIGTERM to SIGKILL, for the command; by default 5s, or less if the TTL allows less.
+    /// Time from SIGTERM to SIGKILL, for the command; by default 5s, or less if the TTL allows less [env: SLOTKEEPER_KILL_AFTER]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
     /// Time from SIGTERM, SIGINT or SIGQUIT to this process until SIGKILL ends the command and all its processes; by default
@@ -118,13 +117,13 @@ pub(super) struct Run {
     /// beginning of the line of --shell [env: SLOTKEEPER_NAME]
     #[arg(long, value_name = "TEXT", value_parser = config::job_name)]
     name: Option<String>,
-    /// Run the command's words as one line of $SHELL, or of /bin/sh.
+    /// Run the command's words as one line of $SHELL, or of /bin/sh [env: SLOTKEEPER_SHELL]
     #[arg(long)]
     shell: bool,
-    /// Log each step on standard error.
+    /// Log each step on standard error [env: SLOTKEEPER_LOG_LEVEL=info]
     #[arg(short, long, conflicts_with_all = ["quiet", "log_level"])]
     verbose: bool,
-    /// Print failures alone: no progress and no warnings.
+    /// Print failures alone: no progress and no warnings [env: SLOTKEEPER_LOG_LEVEL=error]
     #[arg(short, long, conflicts_with = "log_level")]
     quiet: bool,
     #[command(flatten)]
@@ -165,7 +164,13 @@ impl Run {
                 )?);
             }
         }
-        if self.limit.is_some() && !self.lock && self.lock_delay.is_some() {
+        if let Err(why) = self.take_variables(&variables::of_process) {
+            return self.refuse(&why);
+        }
+        if let Some(flag) = self.flag_of_semaphores().filter(|_| !self.is_semaphore()) {
+            return Ok(end_with(Exit::Usage, format!("{flag} is for a semaphore; pass --limit N"))?);
+        }
+        if self.is_semaphore() && self.lock_delay.is_some() {
             return Ok(end_with(Exit::Usage, "--lock-delay is for a lock; omit it, or --limit")?);
         }
         if self.lock && self.limit.is_some_and(|limit| limit != 1) {
@@ -193,15 +198,10 @@ impl Run {
         ended
     }
 
-    fn supervise(mut self, files: &mut OutputFiles) -> anyhow::Result<Ended> {
+    fn supervise(self, files: &mut OutputFiles) -> anyhow::Result<Ended> {
         // Check before the acquisition: a slot is not safe to use if the command and all its processes cannot be ended.
         if let Some(why) = unfit_proc() {
             return self.refuse(why);
-        }
-        match stop_after_variable() {
-            Ok(time) => self.stop_after = self.stop_after.or(time),
-            Err(why) if self.stop_after.is_none() => return self.refuse(&why),
-            Err(_) => {}
         }
         // As a container's first process it must reap orphans, which it does from a separate process.
         if let Some(below) = init::run_below(self.kill_after.unwrap_or(KILL_AFTER) + guard::MAX_RELEASE)? {
@@ -281,7 +281,7 @@ impl Run {
     }
 
     fn lay_over_flags(&self, overrides: &mut Overrides) {
-        match self.limit.filter(|_| !self.lock) {
+        match self.limit.filter(|_| self.is_semaphore()) {
             Some(limit) => self.lay_over_semaphore(limit, overrides),
             None => self.lay_over_lock(overrides),
         }
@@ -327,19 +327,25 @@ impl Run {
         overrides.flag("--lock-delay", "session.lock_delay", self.lock_delay.map(show));
     }
 
+    fn is_semaphore(&self) -> bool {
+        self.limit.is_some() && !self.lock
+    }
+
+    /// A flag that is set and that only a semaphore has.
+    fn flag_of_semaphores(&self) -> Option<&'static str> {
+        [
+            (self.slots.is_some(), "--slots"),
+            (self.priority.is_some(), "--priority"),
+            (self.format.is_some(), "--format"),
+            (self.prune_delay.is_some(), "--prune-delay"),
+        ]
+        .into_iter()
+        .find_map(|(is_set, flag)| is_set.then_some(flag))
+    }
+
     fn wait(&self) -> Option<String> {
         self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show)
     }
-}
-
-/// The environment's value of `--stop-after`; an empty one is absent, as for other variables.
-fn stop_after_variable() -> Result<Option<Duration>, String> {
-    let text = std::env::var_os(STOP_AFTER).unwrap_or_default();
-    let text = text.to_string_lossy();
-    if text.is_empty() {
-        return Ok(None);
-    }
-    duration::parse(&text).map(Some).map_err(|error| format!("{STOP_AFTER}: {error}"))
 }
 
 /// The semaphore's name in metrics and variables: the last part of its prefix, as far as it is a valid name.

@@ -10,7 +10,7 @@ use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
 use super::suggest;
 use crate::termination;
-use crate::workload::{METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, is_child_variable};
+use crate::workload::{METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, RUN_VARIABLES, is_child_variable};
 
 /// Variables that set one field.
 const FIELDS: &[(&str, &str)] = &[
@@ -24,11 +24,14 @@ const FIELDS: &[(&str, &str)] = &[
     ("CONSUL_CLIENT_CERT", "consul.tls.cert_file"),
     ("CONSUL_CLIENT_KEY", "consul.tls.key_file"),
     ("CONSUL_TLS_SERVER_NAME", "consul.tls.server_name"),
+    ("SLOTKEEPER_CONSUL_DATACENTER", "consul.datacenter"),
     ("SLOTKEEPER_CONSUL_MAX_WAIT", "consul.max_wait"),
     ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "consul.login.auth_method"),
     ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "consul.login.bearer_token_file"),
     ("SLOTKEEPER_SESSION_NAME", "session.name"),
     ("SLOTKEEPER_SESSION_TTL", "session.ttl"),
+    ("SLOTKEEPER_SESSION_NODE", "session.node"),
+    ("SLOTKEEPER_SESSION_LOCK_DELAY", "session.lock_delay"),
     ("SLOTKEEPER_STATE_FILE", "session.state_file"),
     ("SLOTKEEPER_HTTP_LISTEN", "http.listen"),
     ("SLOTKEEPER_CONTROL_LISTEN", "control.listen"),
@@ -48,7 +51,6 @@ const OTHERS: &[&str] = &[
     LOGIN_META,
     JOB_NAME,
     "SLOTKEEPER_CONFIG",
-    "SLOTKEEPER_STOP_AFTER",
     METRICS_FILE_VARIABLE,
     RESULT_FILE_VARIABLE,
     termination::VARIABLE,
@@ -164,18 +166,25 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The values of Go's `strconv.ParseBool`, with which `consul` reads these variables.
     fn boolean(&self, name: &'static str, field: &str) -> Result<Option<bool>, Fault> {
-        match self.get(name) {
-            None => Ok(None),
-            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
-            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
-            Some(other) => Err(Fault {
-                place: Place::Variable(name),
-                field: FieldPath::of(field),
-                message: format!("`{}` is neither true nor false; write one of them", other.escape_debug()),
-            }),
-        }
+        self.get(name).map(boolean).transpose().map_err(|error| Fault {
+            place: Place::Variable(name),
+            field: FieldPath::of(field),
+            message: format!("`{}` is {error}", self.get(name).unwrap_or_default().escape_debug()),
+        })
+    }
+}
+
+/// A variable that switches something on or off: the values of Go's `strconv.ParseBool`, with which `consul` reads its variables.
+///
+/// # Errors
+///
+/// For any other text, what is wrong.
+pub fn boolean(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("neither true nor false; write one of them"),
     }
 }
 
@@ -189,11 +198,15 @@ pub(crate) fn fields() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// The names of all known variables.
 #[cfg(test)]
 pub(crate) fn known() -> impl Iterator<Item = &'static str> {
-    FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().copied()).chain([SSL, SSL_VERIFY])
+    own().chain([SSL, SSL_VERIFY])
+}
+
+/// All but Consul's switches.
+fn own() -> impl Iterator<Item = &'static str> {
+    FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().chain(RUN_VARIABLES).copied())
 }
 
 fn unknown(name: &str) -> Option<String> {
-    let own = || FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().copied());
     if own().any(|known| known == name)
         || is_child_variable(name)
         || is_hook_variable(name)

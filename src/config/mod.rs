@@ -26,7 +26,7 @@ mod value;
 mod yaml;
 
 pub use address::without_needless_brackets;
-pub use environment::Environment;
+pub use environment::{Environment, boolean};
 #[cfg(test)]
 pub(crate) use environment::{fields as variable_fields, known as known_variables};
 pub use fault::{Fault, Faults, Place};

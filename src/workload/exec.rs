@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-use super::{OWN_FILE_VARIABLES, open_files, terminal};
+use super::{open_files, own_variables, terminal};
 use crate::stderr::{self, Stderr};
 use crate::termination;
 
@@ -60,7 +60,7 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     } else {
         // Without `/proc` the hook keeps the raised limit.
         let mut this = Command::new(program);
-        forget_own_files(&mut this);
+        forget_own_variables(&mut this);
         this
     };
     this.args(arguments).process_group(0);
@@ -74,8 +74,8 @@ pub(super) fn pass_log_format(this: &mut Command) {
     }
 }
 
-fn forget_own_files(command: &mut Command) {
-    for variable in OWN_FILE_VARIABLES {
+fn forget_own_variables(command: &mut Command) {
+    for variable in own_variables() {
         command.env_remove(variable);
     }
 }
@@ -100,7 +100,7 @@ pub fn run(start: &Start) -> u8 {
     }
     let Some((program, arguments)) = start.command.split_first() else { return NOT_FOUND };
     let mut command = Command::new(program);
-    forget_own_files(&mut command);
+    forget_own_variables(&mut command);
     let error = command.args(arguments).exec();
     let why = format!("cannot run {}: {error}", program.display());
     Stderr::say(&why);

@@ -20,9 +20,27 @@ pub use running::{Command, CommandEvent, CommandTimes, Running};
 pub(crate) const METRICS_FILE_VARIABLE: &str = "SLOTKEEPER_METRICS_FILE";
 /// The variable of `run --result-file`.
 pub(crate) const RESULT_FILE_VARIABLE: &str = "SLOTKEEPER_RESULT_FILE";
-/// Variables that name files of this process. Child processes do not inherit them: a `run` below this one would write the same.
-pub(crate) const OWN_FILE_VARIABLES: [&str; 3] =
-    [crate::termination::VARIABLE, METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE];
+/// Variables that name files of this process.
+const FILE_VARIABLES: [&str; 3] = [crate::termination::VARIABLE, METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE];
+/// Variables of flags of one `run`.
+pub(crate) const RUN_VARIABLES: &[&str] = &[
+    "SLOTKEEPER_LIMIT",
+    "SLOTKEEPER_LOCK",
+    "SLOTKEEPER_SLOTS",
+    "SLOTKEEPER_PRIORITY",
+    "SLOTKEEPER_FORMAT",
+    "SLOTKEEPER_PRUNE_DELAY",
+    "SLOTKEEPER_TRY",
+    "SLOTKEEPER_TIMEOUT",
+    "SLOTKEEPER_KILL_AFTER",
+    "SLOTKEEPER_STOP_AFTER",
+    "SLOTKEEPER_SHELL",
+];
+/// Variables that child processes do not inherit: a `run` below this one would write the same files, and take the flags of this one
+/// for its own.
+pub(crate) fn own_variables() -> impl Iterator<Item = &'static str> {
+    FILE_VARIABLES.iter().chain(RUN_VARIABLES).copied()
+}
 
 /// Whether `slotkeeper run` sets this variable for its command, where one slotkeeper may run below another.
 pub(crate) fn is_child_variable(name: &str) -> bool {

@@ -13,3 +13,4 @@ mod progress;
 mod result_file;
 mod stop_after;
 mod terminal;
+mod variables;
