@@ -18,7 +18,7 @@ use crate::config::{self, Environment, Overrides};
 #[derive(Debug, Args)]
 pub(super) struct Agent {
     /// Configuration file.
-    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG", hide_env_values = true)]
     config: PathBuf,
     /// Start a Consul-compatible server in this process and use it: for development, in memory, on loopback only.
     ///

@@ -26,10 +26,10 @@ const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 #[derive(Clone, Debug, Args)]
 pub(super) struct LocalAgent {
     /// The agent's address (its http.listen).
-    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", value_parser = place, value_hint = clap::ValueHint::Hostname)]
+    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", hide_env_values = true, value_parser = place, value_hint = clap::ValueHint::Hostname)]
     address: Option<String>,
     /// The agent's configuration file, from which the address is read.
-    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
 }
 

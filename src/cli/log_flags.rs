@@ -6,6 +6,7 @@ use crate::config::Overrides;
 
 /// The log on standard error.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Output")]
 pub(super) struct LogFlags {
     /// Format of the log: text or json, also for a failure before the start [env: SLOTKEEPER_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]

@@ -161,7 +161,7 @@ const MAX_COLUMNS: usize = 80;
 const MAX_TERM: usize = 17;
 
 /// Writes a meaning from `column` on, after `start`.
-fn wrap(start: &str, column: usize, meaning: &str, text: &mut String) {
+pub(super) fn wrap(start: &str, column: usize, meaning: &str, text: &mut String) {
     let mut line = format!("{start:column$}");
     let mut is_empty = true;
     for word in meaning.split(' ') {
@@ -179,10 +179,11 @@ fn wrap(start: &str, column: usize, meaning: &str, text: &mut String) {
     let _ = writeln!(text, "{line}");
 }
 
-/// The sections as the end of `--help`.
+/// The sections as the end of `--help`. Of the program as a whole these are the exit codes alone: the manual page has the rest.
 pub(super) fn help(command: &str) -> String {
+    let is_main = command == "slotkeeper";
     let mut text = String::new();
-    for section in sections(command) {
+    for section in sections(command).iter().take(if is_main { 1 } else { usize::MAX }) {
         let heading = section.heading;
         let (first, rest) = heading.split_at(1);
         // Writing to a string never fails.
@@ -198,6 +199,9 @@ pub(super) fn help(command: &str) -> String {
             }
         }
         text.push('\n');
+    }
+    if is_main {
+        text.push_str("`slotkeeper COMMAND --help` has the flags of a command. `slotkeeper man` has the\nvariables and files.");
     }
     text.trim_end().to_owned()
 }

@@ -1,11 +1,12 @@
 //! The command line: one file per subcommand.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::config::{Faults, LogFormat};
@@ -26,6 +27,7 @@ mod destroy;
 mod dev;
 mod early;
 mod evict;
+mod groups;
 mod guard;
 mod habits;
 mod inspect;
@@ -101,6 +103,12 @@ enum Command {
     Exec(guard::Exec),
 }
 
+/// Parses the command line.
+fn parse<W: Into<OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Cli, clap::Error> {
+    let matches = groups::grouped(Cli::command()).try_get_matches_from(words)?;
+    Cli::from_arg_matches(&matches)
+}
+
 /// The command line without hidden commands, for generated pages and completions.
 fn shown() -> clap::Command {
     let all = Cli::command();
@@ -117,7 +125,7 @@ fn shown() -> clap::Command {
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     early::read_format(&words, std::env::var_os("SLOTKEEPER_LOG_FORMAT"));
-    let cli = match Cli::try_parse() {
+    let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };

@@ -25,7 +25,13 @@ const LOGOUT: Duration = Duration::from_secs(2);
 pub(super) struct OperatorFlags {
     /// An agent's configuration file, whose Consul address, token or login, and TLS settings are used. A name of its
     /// semaphores or locks can be given in place of PREFIX.
-    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG", help_heading = "Consul")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SLOTKEEPER_CONFIG",
+        hide_env_values = true,
+        help_heading = "Consul"
+    )]
     config: Option<PathBuf>,
     #[command(flatten)]
     consul: ConsulFlags,

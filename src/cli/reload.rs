@@ -44,7 +44,7 @@ const MAX_TOKEN: u64 = 4 * 1024;
 #[derive(Debug, Args)]
 pub(super) struct Reload {
     /// The agent's configuration file.
-    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG", hide_env_values = true)]
     config: PathBuf,
     /// How long to wait for the agent's answer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]

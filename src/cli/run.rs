@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::log_flags::LogFlags;
 use super::set_limit::number_of_slots;
@@ -49,47 +49,39 @@ const FLAG_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off"), ("log.level", "
 /// the command's own code, or with 128 and the number of the signal that ended it; with 75 if the acquisition timed out, and with 80
 /// if the slot was lost.
 #[derive(Debug, Args)]
-#[command(after_long_help = super::manual::help("run"))]
+#[command(after_long_help = super::manual::help("run"), disable_help_flag = true, disable_version_flag = true)]
 pub(super) struct Run {
     /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
+    /// The command and its arguments.
+    #[arg(value_name = "CMD", last = true, required = true, value_hint = clap::ValueHint::CommandName)]
+    command: Vec<OsString>,
     /// The semaphore's limit: its number of slots [env: SLOTKEEPER_LIMIT]
-    #[arg(short = 'n', long, value_name = "N", value_parser = number_of_slots, requires = "prefix")]
+    #[arg(help_heading = "Slot", short = 'n', long, value_name = "N", value_parser = number_of_slots, requires = "prefix")]
     limit: Option<u32>,
     /// Acquire the single-key lock PREFIX/.lock, which is also the default without --limit. Its limit is 1 [env: SLOTKEEPER_LOCK]
-    #[arg(long, requires = "prefix")]
+    #[arg(help_heading = "Slot", long, requires = "prefix")]
     lock: bool,
     /// Slots that the command needs [env: SLOTKEEPER_SLOTS]
-    #[arg(long, value_name = "K", value_parser = number_of_slots, requires = "prefix", conflicts_with = "lock")]
+    #[arg(help_heading = "Slot", long, value_name = "K", value_parser = number_of_slots, requires = "prefix", conflicts_with = "lock")]
     slots: Option<u32>,
     /// Priority in the queue; a higher one is served first [env: SLOTKEEPER_PRIORITY]
-    #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "prefix", conflicts_with = "lock")]
+    #[arg(
+        help_heading = "Slot",
+        long,
+        value_name = "P",
+        allow_hyphen_values = true,
+        requires = "prefix",
+        conflicts_with = "lock"
+    )]
     priority: Option<i32>,
-    /// Do not wait: exit with 75 if no slot, or the lock, is free [env: SLOTKEEPER_TRY]
-    #[arg(long = "try", conflicts_with = "timeout")]
-    try_once: bool,
-    /// Wait at most this time, such as 30s or 10m; by default without a limit [env: SLOTKEEPER_TIMEOUT]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    timeout: Option<Duration>,
     /// Format of a new semaphore: map, which `consul lock` reads too, or list. By default map, or list if the
     /// command needs more than one slot [env: SLOTKEEPER_FORMAT]
-    #[arg(long, value_name = "FORMAT", requires = "prefix", conflicts_with = "lock")]
+    #[arg(help_heading = "Slot", long, value_name = "FORMAT", requires = "prefix", conflicts_with = "lock")]
     format: Option<String>,
-    /// TTL of the session, and the longest time that a command runs after contact with Consul is lost [env: SLOTKEEPER_SESSION_TTL]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    ttl: Option<Duration>,
-    /// Catalog node that the session is tied to; by default the addressed agent's own [env: SLOTKEEPER_SESSION_NODE]
-    #[arg(long, value_name = "NODE")]
-    node: Option<String>,
-    /// Time from the death of a holder until its slot is reclaimed [env: SLOTKEEPER_PRUNE_DELAY]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "prefix", conflicts_with = "lock")]
-    prune_delay: Option<Duration>,
-    /// Consul's lock-delay after our session ends with the lock held, 0s to 60s; by default 15s [env: SLOTKEEPER_SESSION_LOCK_DELAY]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    lock_delay: Option<Duration>,
     /// Configuration file, for several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
-    #[arg(
+    #[arg(help_heading = "Slot", 
         long,
         value_name = "FILE",
         conflicts_with_all = [
@@ -98,41 +90,62 @@ pub(super) struct Run {
         ]
     )]
     config: Option<PathBuf>,
+    /// Do not wait: exit with 75 if no slot, or the lock, is free [env: SLOTKEEPER_TRY]
+    #[arg(help_heading = "Waiting", long = "try", conflicts_with = "timeout")]
+    try_once: bool,
+    /// Wait at most this time, such as 30s or 10m; by default without a limit [env: SLOTKEEPER_TIMEOUT]
+    #[arg(help_heading = "Waiting", long, value_name = "DURATION", value_parser = duration::parse)]
+    timeout: Option<Duration>,
+    /// TTL of the session, and the longest time that a command runs after contact with Consul is lost [env: SLOTKEEPER_SESSION_TTL]
+    #[arg(help_heading = "Session", long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+    /// Catalog node that the session is tied to; by default the addressed agent's own [env: SLOTKEEPER_SESSION_NODE]
+    #[arg(help_heading = "Session", long, value_name = "NODE")]
+    node: Option<String>,
+    /// Time from the death of a holder until its slot is reclaimed [env: SLOTKEEPER_PRUNE_DELAY]
+    #[arg(help_heading = "Session", long, value_name = "DURATION", value_parser = duration::parse, requires = "prefix", conflicts_with = "lock")]
+    prune_delay: Option<Duration>,
+    /// Consul's lock-delay after our session ends with the lock held, 0s to 60s; by default 15s [env: SLOTKEEPER_SESSION_LOCK_DELAY]
+    #[arg(help_heading = "Session", long, value_name = "DURATION", value_parser = duration::parse)]
+    lock_delay: Option<Duration>,
+    /// Name of the job, shown to other participants with host and process id; by default the command's file name, or the
+    /// beginning of the line of --shell [env: SLOTKEEPER_NAME]
+    #[arg(help_heading = "Command", long, value_name = "TEXT", value_parser = config::job_name)]
+    name: Option<String>,
     /// Time from SIGTERM to SIGKILL, for the command; by default 5s, or less if the TTL allows less [env: SLOTKEEPER_KILL_AFTER]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(help_heading = "Command", long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
     /// Time from SIGTERM, SIGINT or SIGQUIT to this process until SIGKILL ends the command and all its processes; by default
     /// without a limit [env: SLOTKEEPER_STOP_AFTER]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(help_heading = "Command", long, value_name = "DURATION", value_parser = duration::parse)]
     stop_after: Option<Duration>,
-    /// File for metrics and the result, in the format of the node exporter's textfile collector; written every 15 s and at the end
-    /// [env: SLOTKEEPER_METRICS_FILE]
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    metrics_file: Option<PathBuf>,
-    /// File for the result as JSON, written at the end: whether a slot was acquired, the times, the exit codes and the reason
-    /// [env: SLOTKEEPER_RESULT_FILE]
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    result_file: Option<PathBuf>,
-    /// Name of the job, shown to other participants with host and process id; by default the command's file name, or the
-    /// beginning of the line of --shell [env: SLOTKEEPER_NAME]
-    #[arg(long, value_name = "TEXT", value_parser = config::job_name)]
-    name: Option<String>,
     /// Run the command's words as one line of $SHELL, or of /bin/sh [env: SLOTKEEPER_SHELL]
-    #[arg(long)]
+    #[arg(help_heading = "Command", long)]
     shell: bool,
     /// Log each step on standard error [env: SLOTKEEPER_LOG_LEVEL=info]
-    #[arg(short, long, conflicts_with_all = ["quiet", "log_level"])]
+    #[arg(help_heading = "Output", short, long, conflicts_with_all = ["quiet", "log_level"])]
     verbose: bool,
     /// Print failures alone: no progress and no warnings [env: SLOTKEEPER_LOG_LEVEL=error]
-    #[arg(short, long, conflicts_with = "log_level")]
+    #[arg(help_heading = "Output", short, long, conflicts_with = "log_level")]
     quiet: bool,
     #[command(flatten)]
     log: LogFlags,
+    /// File for metrics and the result, in the format of the node exporter's textfile collector; written every 15 s and at the end
+    /// [env: SLOTKEEPER_METRICS_FILE]
+    #[arg(help_heading = "Output", long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    metrics_file: Option<PathBuf>,
+    /// File for the result as JSON, written at the end: whether a slot was acquired, the times, the exit codes and the reason
+    /// [env: SLOTKEEPER_RESULT_FILE]
+    #[arg(help_heading = "Output", long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    result_file: Option<PathBuf>,
+    /// Print help; a summary with -h
+    #[arg(help_heading = "General", short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+    /// Print version
+    #[arg(help_heading = "General", short = 'V', long, action = ArgAction::Version)]
+    version: Option<bool>,
     #[command(flatten)]
     consul: ConsulFlags,
-    /// The command and its arguments.
-    #[arg(value_name = "CMD", last = true, required = true, value_hint = clap::ValueHint::CommandName)]
-    command: Vec<OsString>,
 }
 
 /// What the flags say of the command.

@@ -35,7 +35,7 @@ fn slotkeeper(words: &[&str]) -> String {
 /// The commands that `--help` tells of.
 fn commands() -> BTreeSet<String> {
     let help = slotkeeper(&["--help"]);
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let list = help.split("\nOptions:\n").next().unwrap();
     let names = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     names.filter(|name| !matches!(*name, "" | "help")).map(str::to_owned).collect()
 }
@@ -69,12 +69,9 @@ fn every_command_has_a_page_with_its_flags() {
     for said in ["EXIT STATUS", "ENVIRONMENT", "FILES", "SLOTKEEPER_CONFIG", "slotkeeper-run(1)"] {
         assert!(main.contains(said), "{said}");
     }
-    // `--help` ends with the same.
+    // `--help` ends with the exit codes.
     let (help, run) = (slotkeeper(&["--help"]), slotkeeper(&["run", "--help"]));
-    assert!(
-        help.contains("\nExit status:\n  0   Done") && help.contains("\n  SLOTKEEPER_CONFIG\n"),
-        "{help}"
-    );
+    assert!(help.contains("\nExit status:\n  0   Done") && !help.contains("SLOTKEEPER_CONFIG"), "{help}");
     assert!(run.contains("\nExit status:\n") && page("slotkeeper-run.1").contains(".SH \"EXIT STATUS\"\n"));
     // None of a command that is hidden.
     assert_eq!(std::fs::read_dir(&pages).unwrap().count(), commands.len() + 1);
