@@ -81,7 +81,7 @@ const CHANGES = {
 
 function head(card, where, kind) {
   const one = card.told, inspect = command("inspect", where);
-  const [button, panel] = details(card, [], `Inspect command of ${clean(where)}`, () => [inspect && copyable(inspect, `shows ${clean(where)}`)]);
+  const [button, panel] = details(card, [], `Inspect command of ${clean(where)}`, () => [inspect && copyable("Inspect", inspect, `shows ${clean(where)}`)]);
   const [word, tone] = STATES[one.state] ?? [one.state, ""];
   const more = [kind, one.slots > 1 && `takes ${number(one.slots)} slots`, one.mode === "on_demand" ? "on demand" : !one.required && "optional"].filter(Boolean);
   return [
@@ -110,13 +110,17 @@ function code(session) {
   return element;
 }
 function who(someone) {
-  const { pod, node } = someone.who ?? {}, name = words(someone.who);
+  const name = words(someone.who);
   // A holder that acquired since the last read has no identity yet.
   const nameless = someone.who || someone.mine ? "" : someone.health === "dead" ? "dead " : someone.foreign ? "foreign client " : "";
   return make("span", "", name ? theirs(name, MAX_NAME_LENGTH) : nameless, name ? " " : "",
-    make("span", "muted", pod && node ? make("span", "", "on ", theirs(node, MAX_NAME_LENGTH), " ") : "", code(someone.session)));
+    make("span", "muted", code(someone.session)));
 }
-const program = ({ command, user } = {}) => [command && `command ${command}`, user && `user ${user}`].filter(Boolean).map(text => [" · ", theirs(text, MAX_NAME_LENGTH)]).flat();
+// What `words` leaves out. The user of a pod's process says nothing.
+function rest_of({ pod, node, command, user } = {}) {
+  const said = [["on ", pod && node], ["command ", command], ["user ", !pod && user]].filter(([, name]) => name);
+  return said.flatMap(([word, name]) => [" · ", word, theirs(name, MAX_NAME_LENGTH)]);
+}
 // The end of a row: what is said of a participant, and for how long that has been so.
 function end(card, said, read) {
   const text = said.filter(Boolean).join(", ");
@@ -139,7 +143,7 @@ function command(verb, ...words) {
   const quoted = words.map(word => /^[\w./:,@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
   return ["slotkeeper", verb, ...(words.some(word => word.startsWith("-")) ? ["--"] : []), ...quoted].join(" ");
 }
-function copyable(text, what) {
+function copyable(verb, text, what) {
   const field = make("textarea"), button = make("button", "", "Copy");
   [field.readOnly, field.rows, field.spellcheck, field.value] = [true, 3, false, text];
   field.setAttribute("aria-label", `The command that ${what}`);
@@ -155,7 +159,7 @@ function copyable(text, what) {
       say("The command is selected. Copy it with Ctrl+C or ⌘C.");
     }
   });
-  return make("div", "command", field, button);
+  return make("div", "command", make("div", "line", make("span", "muted", `${verb} command`), button), field);
 }
 // A button and the panel that it opens. Both outlive a redraw, with the reader's focus and selection.
 function details(card, about, label, draw) {
@@ -179,8 +183,8 @@ function more_of(card, list, someone) {
   const evict = mine || /[\\…]/.test(session) ? null : command("evict", card.told.prefix ?? card.told.key, session);
   return details(card, [list, session, mine, since, someone.who], `${evict ? "Evict command" : "Details"} of ${whom}`, () => [
     make("p", "", "Session ", make("code", "", theirs(session))),
-    since ? make("p", "muted", list === "Queue" ? "Waits since " : "Holds since ", moment(since), ...program(someone.who)) : null,
-    evict ? copyable(evict, `evicts ${whom}`) : mine ? null : make("p", "muted", "There is no command to copy: the session has control characters, or is too long."),
+    since ? make("p", "muted", list === "Queue" ? "Waits since " : "Holds since ", moment(since), ...rest_of(someone.who)) : null,
+    evict ? copyable("Evict", evict, `evicts ${whom}`) : mine ? null : make("p", "muted", "There is no command to copy: the session has control characters, or is too long."),
   ]);
 }
 function rows(title, shown, more) {
@@ -339,8 +343,7 @@ function headline() {
   document.title = [gone ? "gone" : away ? `${word} at ${clock(away)}` : word, name, "slotkeeper"].filter(Boolean).join(" · ");
 }
 function identify({ who, version, started_at }) {
-  const name = words(who), node = who.pod && who.node ? [" on ", theirs(who.node, MAX_NAME_LENGTH)] : [];
-  $("agent").replaceChildren(make("b", "", name ? theirs(name, MAX_NAME_LENGTH) : "slotkeeper"), ...node, ...program(who));
+  $("agent").replaceChildren(make("b", "", theirs(words(who) || "slotkeeper", MAX_NAME_LENGTH)), ...rest_of(who));
   $("version").replaceChildren(` · slotkeeper ${version}, running since `, moment(started_at));
 }
 function tell(status) {
