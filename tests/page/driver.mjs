@@ -15,7 +15,9 @@ const PATIENCE = 120_000;
 const SIZES = { phone: { width: 320, height: 640 }, desktop: { width: 1200, height: 900 } };
 const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 const FLAGS = ["--headless", "--no-sandbox", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage",
-  "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0"];
+  "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
+  // An address (of TEST-NET-1) that leads here, although the browser takes it for another machine's.
+  "--host-resolver-rules=MAP 192.0.2.1 127.0.0.1"];
 
 // Started by hand: in a browser that playwright has started every tab believes to be the one in front.
 const profile = mkdtempSync(join(tmpdir(), "slotkeeper-page-"));
@@ -77,6 +79,35 @@ const steps = {
   mark: ({ selector }) => page.locator(selector).evaluateAll(found => found.forEach(one => { one.dataset.marked = "yes"; })),
   // As if the machine had slept for an hour, with the page's clock standing still.
   sleep: () => page.evaluate(() => { const now = Date.now; Date.now = () => now() + 3_600_000; }),
+  // In this time zone.
+  async zone({ zone }) {
+    const client = await page.context().newCDPSession(page);
+    await client.send("Emulation.setTimezoneOverride", { timezoneId: zone });
+  },
+  // As if it were a day later.
+  tomorrow: () => page.evaluate(() => {
+    const Today = Date, DAY = 86_400_000;
+    globalThis.Date = class extends Today {
+      constructor(...of) { of.length ? super(...of) : super(Today.now() + DAY); }
+      static now() { return Today.now() + DAY; }
+    };
+  }),
+  // Clicks a button of this accessible name, which there is once.
+  click: ({ button }) => page.getByRole("button", { name: button, exact: true }).click(),
+  press: ({ key }) => page.keyboard.press(key),
+  // The accessible name of the element that the keyboard is on, and what is selected in it.
+  async focus() {
+    const name = await page.locator(":focus").ariaSnapshot().catch(() => "");
+    const selected = await page.evaluate(() => {
+      const { value, selectionStart, selectionEnd } = document.activeElement;
+      return value?.slice(selectionStart, selectionEnd) ?? "";
+    });
+    return { name, selected };
+  },
+  async clipboard() {
+    await page.context().grantPermissions(["clipboard-read"]);
+    return page.evaluate(() => navigator.clipboard.readText());
+  },
   // Waits until all of these are, or are not, among what a reader sees.
   wait: ({ texts, gone }) => page.waitForFunction(([texts, gone]) => {
     const shown = document.body.innerText;

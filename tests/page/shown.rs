@@ -31,6 +31,7 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
     ]);
     assert_eq!(page.attribute(".slots", "aria-label"), "1 of 1 slot taken: 1 of others, 0 free");
     page.assert_accessible("waiting");
+    assert_eq!(page.titles(), ["Not ready · batch/import-2 · slotkeeper"]);
 
     assert_eq!(first.terminate(), Some(0));
     page.await_texts(&[
@@ -85,4 +86,32 @@ fn every_part_of_a_status_is_shown() {
     page.await_texts(&["Everything required is held."]);
     page.await_gone("Blocked: ");
     page.assert_quiet(&[]);
+}
+
+#[test]
+fn the_agent_is_named_in_the_title_and_above_the_headline() {
+    let consul = Consul::start();
+    let on_node = [
+        ("SLOTKEEPER_NAME", "import"),
+        ("SLOTKEEPER_POD_NAME", "loader-7"),
+        ("SLOTKEEPER_POD_NAMESPACE", "batch"),
+        ("SLOTKEEPER_NODE_NAME", "node-2"),
+    ];
+    let in_pod = Lodger::start_with(&consul.address(), ONE, &on_node);
+    in_pod.await_ready();
+    let on_host = [("SLOTKEEPER_NAME", "nightly import"), ("USER", "loader")];
+    let on_host = Lodger::start_with(&consul.address(), "locks: [{name: a, key: service/a}]", &on_host);
+    on_host.await_ready();
+    let host = on_host.status()["agent"]["who"]["host"].as_str().unwrap().to_owned();
+    let process = format!("nightly import on {host} pid {}", on_host.pid());
+    for (agent, name, rest) in
+        [(&in_pod, "import batch/loader-7", "on node-2"), (&on_host, process.as_str(), "user loader")]
+    {
+        let mut page = Browser::open(agent.address());
+        page.await_texts(&["Everything required is held.", name]);
+        assert_eq!(page.texts("#agent"), [format!("{name} · {rest}")]);
+        assert_eq!(page.texts("#host"), [format!("slotkeeper at {}", agent.address())]);
+        assert_eq!(page.titles(), [format!("Ready · {name} · slotkeeper")]);
+        page.assert_quiet(&[]);
+    }
 }
