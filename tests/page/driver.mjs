@@ -36,7 +36,7 @@ const endpoint = await new Promise((resolve, reject) => {
 const browser = await chromium.connectOverCDP(endpoint, { noDefaults: true, timeout: PATIENCE });
 const [context] = browser.contexts();
 const tabs = [];
-let page, faults, requests, told;
+let page, client, faults, requests, told;
 
 const steps = {
   // Opens a further tab, in front of the others.
@@ -45,14 +45,14 @@ const steps = {
     await page.setViewportSize(SIZES.desktop);
     await page.emulateMedia({ reducedMotion: "reduce" });
     page.setDefaultTimeout(PATIENCE);
+    client = await context.newCDPSession(page);
     [faults, requests, told] = [[], [], { events: 0 }];
-    const own = { page, faults, requests, told };
+    const own = { page, client, faults, requests, told };
     tabs.push(own);
     page.on("console", message => ["error", "warning"].includes(message.type()) && own.faults.push(message.text()));
     page.on("pageerror", error => own.faults.push(error.message));
     page.on("dialog", dialog => { own.faults.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
     page.on("request", request => own.requests.push(request));
-    const client = await context.newCDPSession(page);
     await client.send("Network.enable");
     client.on("Network.eventSourceMessageReceived", () => own.told.events++);
     await page.addInitScript(() => {
@@ -69,7 +69,7 @@ const steps = {
   },
   // Brings a tab to the front, by its number.
   async front({ tab }) {
-    ({ page, faults, requests, told } = tabs[tab]);
+    ({ page, client, faults, requests, told } = tabs[tab]);
     await page.bringToFront();
   },
   titles: () => Promise.all(tabs.map(({ page }) => page.title())),
@@ -80,10 +80,7 @@ const steps = {
   // As if the machine had slept for an hour, with the page's clock standing still.
   sleep: () => page.evaluate(() => { const now = Date.now; Date.now = () => now() + 3_600_000; }),
   // In this time zone.
-  async zone({ zone }) {
-    const client = await page.context().newCDPSession(page);
-    await client.send("Emulation.setTimezoneOverride", { timezoneId: zone });
-  },
+  zone: ({ zone }) => client.send("Emulation.setTimezoneOverride", { timezoneId: zone }),
   // As if it were a day later.
   tomorrow: () => page.evaluate(() => {
     const Today = Date, DAY = 86_400_000;
@@ -97,7 +94,8 @@ const steps = {
   press: ({ key }) => page.keyboard.press(key),
   // The accessible name of the element that the keyboard is on, and what is selected in it.
   async focus() {
-    const name = await page.locator(":focus").ariaSnapshot().catch(() => "");
+    const tree = await page.locator(":focus").ariaSnapshot({ timeout: 1000 }).catch(() => "");
+    const name = tree.match(/^- (\w+ "(?:[^"\\]|\\.)*")/)?.[1] ?? "";
     const selected = await page.evaluate(() => {
       const { value, selectionStart, selectionEnd } = document.activeElement;
       return value?.slice(selectionStart, selectionEnd) ?? "";
@@ -105,8 +103,11 @@ const steps = {
     return { name, selected };
   },
   async clipboard() {
+    // What is granted denies the page everything else, such as to write there.
     await page.context().grantPermissions(["clipboard-read"]);
-    return page.evaluate(() => navigator.clipboard.readText());
+    const text = await page.evaluate(() => navigator.clipboard.readText());
+    await page.context().clearPermissions();
+    return text;
   },
   // Waits until all of these are, or are not, among what a reader sees.
   wait: ({ texts, gone }) => page.waitForFunction(([texts, gone]) => {
@@ -123,7 +124,6 @@ const steps = {
   // Sizes and colours one after the other: what an accessibility checker says of each, and a picture.
   async look({ name, folder }) {
     const found = [];
-    const client = await page.context().newCDPSession(page);
     // The page's policy lets no script in, but for the debugger's.
     await client.send("Runtime.evaluate", { expression: axe });
     for (const [size, viewport] of Object.entries(SIZES)) {

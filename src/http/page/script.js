@@ -319,7 +319,7 @@ function show(status) {
       card.said = steady(one);
       const focused = card.element.contains(document.activeElement) ? document.activeElement : null;
       card.element.replaceChildren(...draw(card).filter(Boolean));
-      for (const [about, [button]] of card.details) if (!button.isConnected) card.details.delete(about);
+      for (const [about, [button]] of card.details) if (!card.element.contains(button)) card.details.delete(about);
       focused?.focus({ preventScroll: true });
     }
     if ($("cards").children[place] !== card.element) $("cards").insertBefore(card.element, $("cards").children[place] ?? null);
