@@ -123,8 +123,9 @@ function rest_of({ pod, node, command, user } = {}) {
 }
 // The end of a row: what is said of a participant, and for how long that has been so.
 function end(card, said, read) {
-  const text = said.filter(Boolean).join(", ");
-  return make("span", "end muted", text, read(card.told) == null ? "" : make("span", "age", text ? " " : "", "for ", grows(card, read)));
+  const parts = said.filter(Boolean).map((text, at, all) => make("span", "", text, at < all.length - 1 ? "," : ""));
+  if (read(card.told) != null) parts.push(make("span", "age", "for ", grows(card, read)));
+  return make("span", "end muted", ...parts.flatMap(part => [" ", part]).slice(1));
 }
 // This agent's own time is the entry's, so that a card shows one. With leases, each has its own.
 const aged = (list, { session, mine }) => told => mine && told.mode !== "on_demand" ? told.age_seconds
