@@ -185,7 +185,7 @@ function more_of(card, list, someone) {
   return details(card, [list, session, mine, since, someone.who], `${evict ? "Evict command" : "Details"} of ${whom}`, () => [
     make("p", "", "Session ", make("code", "", theirs(session))),
     since ? make("p", "muted", list === "Queue" ? "Waits since " : "Holds since ", moment(since), ...rest_of(someone.who)) : null,
-    evict ? copyable("Evict", evict, `evicts ${whom}`) : mine ? null : make("p", "muted", "There is no command to copy: the session has control characters, or is too long."),
+    evict ? copyable("Evict", evict, `evicts ${whom}`) : mine ? null : make("p", "muted", "There is no command to copy: the session has control characters, a backslash, or is too long."),
   ]);
 }
 function rows(title, shown, more) {
