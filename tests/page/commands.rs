@@ -125,7 +125,8 @@ fn a_keyboard_reaches_the_session_and_the_command_of_each_other_client() {
         page.press("Tab");
         assert_eq!(page.focused(), format!("button \"Copy the command that evicts {whom}\""));
         page.press("Enter");
-        page.await_texts(&[&format!("Copied: the command that evicts {whom}")]);
+        let said = format!("Copied: the command that evicts {whom}");
+        wait_for("a message that is spoken too", || page.texts("#said[role=status]") == [said.as_str()]);
         assert_eq!(page.clipboard(), format!("slotkeeper evict {place} {session}"));
     }
     page.assert_accessible("commands");
