@@ -1,8 +1,9 @@
 //! What runs on although nothing is told.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::json;
+use slotkeeper::internals::clock;
 use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
@@ -126,7 +127,7 @@ fn every_holder_and_waiter_has_the_time_for_which_it_holds_or_waits() {
     // A minute more than what is shown, so that no time is another one by the end of the test.
     let since = |hours: u64| {
         let age = Duration::from_secs(hours * HOUR + 60);
-        humantime::format_rfc3339_seconds(SystemTime::now() - age).to_string()
+        humantime::format_rfc3339_seconds(clock::wall().at(clock::now()) - age).to_string()
     };
     let participant = |state: &str, slots: u32, hours: u64| {
         let session = operator.create_session();
@@ -138,17 +139,17 @@ fn every_holder_and_waiter_has_the_time_for_which_it_holds_or_waits() {
     let (long, longer) = (participant("held", 1, 26), participant("held", 2, 100));
     let foreign = operator.create_session();
     operator.put(&format!("service/writers/{foreign}"), "", Put::Acquire(&foreign), 0);
-    let holders = [&long, &longer, &longer, &foreign];
+    let holders = [long.as_str(), &longer, &longer, &foreign, "gone"];
     operator.put(
         "service/writers/.lock",
-        &json!({"Limit": 4, "Holders": holders}).to_string(),
+        &json!({"Limit": 5, "Holders": holders}).to_string(),
         Put::Plain,
         0,
     );
     participant("waiting", 1, 48);
     let agent = Lodger::start(
         &consul.address(),
-        "semaphores: [{name: writers, prefix: service/writers, limit: 4, required: false}]\n\
+        "semaphores: [{name: writers, prefix: service/writers, limit: 5, prune_delay: 10m, required: false}]\n\
          locks: [{name: leader, key: service/leader}]",
     );
     agent.await_ready();
@@ -156,7 +157,7 @@ fn every_holder_and_waiter_has_the_time_for_which_it_holds_or_waits() {
     page.await_texts(&["2nd of 2 in the queue", "this agent leads for "]);
     let mut ends = page.texts("article:first-child .rows .end");
     let own = ends.pop().unwrap();
-    assert_eq!(ends, ["for 1d2h", "2 slots for 4d4h", "", "for 2d"]);
+    assert_eq!(ends, ["dead", "for 1d2h", "2 slots for 4d4h", "", "for 2d"]);
     assert!(own.starts_with("this agent for ") && own.ends_with('s'), "{own}");
     page.assert_quiet(&[]);
 }
@@ -178,7 +179,7 @@ fn dates_are_in_a_named_time_zone_and_have_a_day_that_is_not_today() {
     }
     let at = page.attribute("#events time", "datetime");
     let date = humantime::parse_rfc3339(&at).unwrap();
-    assert!(SystemTime::now().duration_since(date).unwrap() < Duration::from_secs(3600), "{at}");
+    assert!(clock::wall().at(clock::now()).duration_since(date).unwrap() < Duration::from_secs(3600), "{at}");
     let time = at[11..19].to_owned();
     wait_for("the time in UTC", || page.texts("#events time").first() == Some(&time));
 

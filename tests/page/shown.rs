@@ -5,8 +5,9 @@ use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;
+use crate::http::request;
 use crate::operator::Operator;
-use crate::process::Lodger;
+use crate::process::{Agent, Home, Lodger};
 use crate::wait_for;
 
 const ONE: &str = "session: {ttl: 10s}\nsemaphores: [{name: writers, prefix: service/writers, limit: 1}]";
@@ -114,4 +115,30 @@ fn the_agent_is_named_in_the_title_and_above_the_headline() {
         assert_eq!(page.titles(), [format!("Ready · {name} · slotkeeper")]);
         page.assert_quiet(&[]);
     }
+}
+
+#[test]
+fn each_lease_has_a_row_with_its_session() {
+    let consul = Consul::start();
+    let home = Home::new();
+    home.configure(
+        &consul.address(),
+        "semaphores: [{name: lent, prefix: service/lent, limit: 1, mode: on_demand}]\n\
+         control: {listen: '127.0.0.1:0', token_file: '$HOME/token'}",
+    );
+    let agent = Agent::start(&home);
+    let token = std::fs::read_to_string(home.path("token")).unwrap();
+    let bearer = format!("Authorization: Bearer {}\r\n", token.trim());
+    let lease = request(&agent.control_address(), "POST /v1/semaphores/lent/acquire", &bearer);
+    assert_eq!(lease.status, 200, "{lease:?}");
+    let lease: serde_json::Value = serde_json::from_str(&lease.body).unwrap();
+    let session = lease["session"].as_str().unwrap();
+    let mut page = Browser::open(agent.address());
+    page.await_texts(&["Leases", "Held · slot 0", " left", "this agent for "]);
+    // Its row among the holders, and that of the lease.
+    assert_eq!((page.count(".rows .more"), page.count(".rows textarea")), (2, 0));
+    page.click(&format!("Details of session {}…", &session[..8]));
+    page.await_texts(&[&format!("Session {session}"), "Holds since "]);
+    page.assert_accessible("leases");
+    page.assert_quiet(&[]);
 }

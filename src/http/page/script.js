@@ -232,16 +232,14 @@ function slots(one) {
   return [line, make("p", "muted", words, over ? `; ${number(over)} over the limit` : "")];
 }
 function holders(card) {
-  const one = card.told, list = told => told.holders;
-  const order = { mine: 0, dead: 1, others: 2 };
+  const one = card.told, order = { mine: 0, dead: 1, others: 2 };
   const shown = [...one.holders].sort((a, b) => order[kindOf(a)] - order[kindOf(b)]).slice(0, MAX_ROWS);
   const rest = one.slots_taken - shown.reduce((sum, holder) => sum + holder.slots, 0);
   return rows("Holders", shown.map(holder => {
-    const kind = kindOf(holder), aged_by = aged(list, holder);
-    const said = [holder.mine && "this agent", holder.slots > 1 && count(holder.slots, "slot"), kind === "dead" && "dead"];
-    // It is not known for how long it is dead.
-    if (kind === "dead" && holder.age_seconds !== null) said.push("held");
-    return make("li", "", slot(kind, true), who(holder), end(card, said, aged_by), ...more_of(card, "Holders", holder));
+    const kind = kindOf(holder), said = [holder.mine && "this agent", holder.slots > 1 && count(holder.slots, "slot"), kind === "dead" && "dead"];
+    // Since when it is dead is not known.
+    const age = kind === "dead" ? () => null : aged(told => told.holders, holder);
+    return make("li", "", slot(kind, true), who(holder), end(card, said, age), ...more_of(card, "Holders", holder));
   }), more(rest, "slot"));
 }
 // The head of the queue. If this agent is further back, fewer of them, and its known neighbours.
