@@ -132,11 +132,11 @@ const aged = (list, { session, mine }) => told => mine && told.mode !== "on_dema
   : list(told).find(one => one.session === session)?.age_seconds;
 
 // A message that a screen reader speaks too.
-let hush;
+let messageEnds;
 function say(text) {
   $("said").textContent = text;
-  clearTimeout(hush);
-  hush = setTimeout(() => { $("said").textContent = ""; }, 8000);
+  clearTimeout(messageEnds);
+  messageEnds = setTimeout(() => { $("said").textContent = ""; }, 8000);
 }
 // The command for a shell; none with a word that is shown otherwise than it is.
 function command(verb, ...words) {
