@@ -62,6 +62,41 @@ impl Browser {
         self.step(json!({"step": "sleep"}));
     }
 
+    /// The browser is in this time zone from now on.
+    pub(crate) fn set_zone(&mut self, zone: &str) {
+        self.step(json!({"step": "zone", "zone": zone}));
+    }
+
+    /// A day passes at once.
+    pub(crate) fn wait_a_day(&mut self) {
+        self.step(json!({"step": "tomorrow"}));
+    }
+
+    /// Clicks the only button with this accessible name.
+    pub(crate) fn click(&mut self, button: &str) {
+        self.step(json!({"step": "click", "button": button}));
+    }
+
+    /// Presses a key.
+    pub(crate) fn press(&mut self, key: &str) {
+        self.step(json!({"step": "press", "key": key}));
+    }
+
+    /// Role and accessible name of the element that the keyboard is on.
+    pub(crate) fn focused(&mut self) -> String {
+        self.step(json!({"step": "focus"}))["name"].as_str().unwrap().to_owned()
+    }
+
+    /// The selected text of the field that the keyboard is on.
+    pub(crate) fn selected(&mut self) -> String {
+        self.step(json!({"step": "focus"}))["selected"].as_str().unwrap().to_owned()
+    }
+
+    /// What was copied last.
+    pub(crate) fn clipboard(&mut self) -> String {
+        self.step(json!({"step": "clipboard"})).as_str().unwrap().to_owned()
+    }
+
     /// When the page asked for its events, in milliseconds by its own clock.
     pub(crate) fn asked(&mut self) -> Vec<f64> {
         serde_json::from_value(self.step(json!({"step": "asked"}))).unwrap()

@@ -15,7 +15,9 @@ const PATIENCE = 120_000;
 const SIZES = { phone: { width: 320, height: 640 }, desktop: { width: 1200, height: 900 } };
 const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 const FLAGS = ["--headless", "--no-sandbox", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage",
-  "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0"];
+  "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
+  // An address (of TEST-NET-1) that leads here, although the browser takes it for another machine's.
+  "--host-resolver-rules=MAP 192.0.2.1 127.0.0.1"];
 
 // Started by hand: in a browser that playwright has started every tab believes to be the one in front.
 const profile = mkdtempSync(join(tmpdir(), "slotkeeper-page-"));
@@ -34,7 +36,7 @@ const endpoint = await new Promise((resolve, reject) => {
 const browser = await chromium.connectOverCDP(endpoint, { noDefaults: true, timeout: PATIENCE });
 const [context] = browser.contexts();
 const tabs = [];
-let page, faults, requests, told;
+let page, client, faults, requests, told;
 
 const steps = {
   // Opens a further tab, in front of the others.
@@ -43,14 +45,14 @@ const steps = {
     await page.setViewportSize(SIZES.desktop);
     await page.emulateMedia({ reducedMotion: "reduce" });
     page.setDefaultTimeout(PATIENCE);
+    client = await context.newCDPSession(page);
     [faults, requests, told] = [[], [], { events: 0 }];
-    const own = { page, faults, requests, told };
+    const own = { page, client, faults, requests, told };
     tabs.push(own);
     page.on("console", message => ["error", "warning"].includes(message.type()) && own.faults.push(message.text()));
     page.on("pageerror", error => own.faults.push(error.message));
     page.on("dialog", dialog => { own.faults.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
     page.on("request", request => own.requests.push(request));
-    const client = await context.newCDPSession(page);
     await client.send("Network.enable");
     client.on("Network.eventSourceMessageReceived", () => own.told.events++);
     await page.addInitScript(() => {
@@ -67,7 +69,7 @@ const steps = {
   },
   // Brings a tab to the front, by its number.
   async front({ tab }) {
-    ({ page, faults, requests, told } = tabs[tab]);
+    ({ page, client, faults, requests, told } = tabs[tab]);
     await page.bringToFront();
   },
   titles: () => Promise.all(tabs.map(({ page }) => page.title())),
@@ -77,6 +79,36 @@ const steps = {
   mark: ({ selector }) => page.locator(selector).evaluateAll(found => found.forEach(one => { one.dataset.marked = "yes"; })),
   // As if the machine had slept for an hour, with the page's clock standing still.
   sleep: () => page.evaluate(() => { const now = Date.now; Date.now = () => now() + 3_600_000; }),
+  // In this time zone.
+  zone: ({ zone }) => client.send("Emulation.setTimezoneOverride", { timezoneId: zone }),
+  // As if it were a day later.
+  tomorrow: () => page.evaluate(() => {
+    const Today = Date, DAY = 86_400_000;
+    globalThis.Date = class extends Today {
+      constructor(...of) { of.length ? super(...of) : super(Today.now() + DAY); }
+      static now() { return Today.now() + DAY; }
+    };
+  }),
+  // Clicks a button of this accessible name, which there is once.
+  click: ({ button }) => page.getByRole("button", { name: button, exact: true }).click(),
+  press: ({ key }) => page.keyboard.press(key),
+  // The accessible name of the element that the keyboard is on, and what is selected in it.
+  async focus() {
+    const tree = await page.locator(":focus").ariaSnapshot({ timeout: 1000 }).catch(() => "");
+    const name = tree.match(/^- (\w+ "(?:[^"\\]|\\.)*")/)?.[1] ?? "";
+    const selected = await page.evaluate(() => {
+      const { value, selectionStart, selectionEnd } = document.activeElement;
+      return value?.slice(selectionStart, selectionEnd) ?? "";
+    });
+    return { name, selected };
+  },
+  async clipboard() {
+    // What is granted denies the page everything else, such as to write there.
+    await page.context().grantPermissions(["clipboard-read"]);
+    const text = await page.evaluate(() => navigator.clipboard.readText());
+    await page.context().clearPermissions();
+    return text;
+  },
   // Waits until all of these are, or are not, among what a reader sees.
   wait: ({ texts, gone }) => page.waitForFunction(([texts, gone]) => {
     const shown = document.body.innerText;
@@ -92,7 +124,6 @@ const steps = {
   // Sizes and colours one after the other: what an accessibility checker says of each, and a picture.
   async look({ name, folder }) {
     const found = [];
-    const client = await page.context().newCDPSession(page);
     // The page's policy lets no script in, but for the debugger's.
     await client.send("Runtime.evaluate", { expression: axe });
     for (const [size, viewport] of Object.entries(SIZES)) {

@@ -43,6 +43,14 @@ fn text_of_other_clients_is_shown_as_text_and_does_nothing() {
     assert!(!text.contains(['\u{202e}', '\u{2066}', '\u{1b}', '\u{200b}']), "{text:?}");
     assert!(!text.contains(&"n".repeat(1000)), "what is too long is cut");
     assert_eq!((page.count("img"), page.count("script"), page.count("a:not(footer a)")), (0, 1, 0));
+    // No command has a session that is not shown as it is.
+    page.click("Details of session \\u{202e}…");
+    page.await_texts(&["There is no command to copy"]);
+    assert_eq!(page.count("textarea:visible"), 0);
+    page.click("Evict command of session <img src…");
+    page.click("Copy the command that evicts session <img src…");
+    page.await_texts(&["Copied: "]);
+    assert_eq!(page.clipboard(), format!("slotkeeper evict service/s '{SCRIPT}'"));
     page.assert_accessible("hostile");
     page.assert_quiet(&[]);
 }

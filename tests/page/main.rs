@@ -27,6 +27,7 @@ mod process;
 
 mod browser;
 mod clocks;
+mod commands;
 mod connection;
 mod hostile;
 mod lists;

@@ -38,6 +38,8 @@ fn of_many_tabs_the_one_in_front_alone_follows_the_agent() {
     agent.await_ready();
     let mut page = Browser::open(agent.address());
     page.await_texts(&[LIVE]);
+    let who = agent.status()["agent"]["who"].clone();
+    let title = format!("Ready · {} pid {} · slotkeeper", who["host"].as_str().unwrap(), agent.pid());
     for _ in 1..8 {
         page.open_another();
         page.await_texts(&[LIVE]);
@@ -48,7 +50,7 @@ fn of_many_tabs_the_one_in_front_alone_follows_the_agent() {
         page.await_texts(&[LIVE]);
         wait_for("the others to claim nothing", || {
             let titles = page.titles();
-            let live = titles.iter().position(|title| title == "Ready · slotkeeper");
+            let live = titles.iter().position(|one| *one == title);
             let before = titles.iter().filter(|title| title.starts_with("Ready at "));
             live == Some(tab) && before.count() == 7
         });
