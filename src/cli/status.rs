@@ -93,7 +93,7 @@ fn held_by(semaphore: &Semaphore) -> String {
             .map(|holder| {
                 let foreign = holder.foreign == Some(true);
                 let who = describe(&holder.session, holder.who.as_ref(), holder.mine, foreign, holder.health);
-                for_(who, holder.age_seconds)
+                for_(who, age_in_text(&semaphore.entry, holder.mine, holder.age_seconds))
             })
             .collect();
         text.push_str(&format!("{} is held by {}", semaphore.entry.name, named.join(", ")));
@@ -113,6 +113,11 @@ fn held_by(semaphore: &Semaphore) -> String {
         ));
     }
     text
+}
+
+/// The age of a holder. That of this agent is the one of its row: the time stamp that others see is in whole seconds.
+fn age_in_text(entry: &Entry, mine: bool, age_seconds: Option<f64>) -> Option<f64> {
+    if mine && entry.mode == Mode::Hold { entry.age_seconds } else { age_seconds }
 }
 
 /// A holder, and for how long it has held.
@@ -319,7 +324,7 @@ writers is held by batch-7, session dead (dead), session new, session go (foreig
 crowd is held by session a, session b, session c, session d, session e, session f, session g, session h, session i, session j and 889 more
 crowd: .lock still names this agent, whose lease has expired
 lapsed: .lock still names this agent, whose lease has expired
-licences is held by vm\\u{1b}[1m pid 7 (this agent) for 3h12m
+licences is held by vm\\u{1b}[1m pid 7 (this agent) for 3h
 licences: no leader
 licences: kept
 

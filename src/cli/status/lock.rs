@@ -11,7 +11,8 @@ fn leader(lock: &Lock) -> String {
         (Some(leader), _) => {
             let who =
                 describe(&leader.session, leader.who.as_ref(), leader.mine, leader.foreign, leader.health);
-            for_(who, leader.age_seconds)
+            // The age of this agent is that of its row.
+            for_(who, leader.age_seconds.filter(|_| !leader.mine))
         }
         (None, Some(left)) => format!("free in {} (lock-delay)", of_seconds(left)),
         (None, None) => NONE.into(),
@@ -48,7 +49,7 @@ mod tests {
             {"name":"other","state":"waiting","required":true,"age_seconds":1.0,"leader":null,"delayed_seconds":7.9,
              "reason":"no leader"},
             {"name":"mine","state":"held","required":true,"fencing_token":7,"age_seconds":61.2,
-             "leader":{"session":"5e55","mine":true,"who":{"host":"vm","pid":1}}},
+             "leader":{"session":"5e55","mine":true,"age_seconds":60.4,"who":{"host":"vm","pid":1}}},
             {"name":"foreign","state":"waiting","required":true,"leader":{"session":"f0","mine":false}}]"#;
         let expected = "\
 LOCK     STATE    REQUIRED  HELD BY                  AGE
