@@ -57,7 +57,7 @@ fn read(path: &Path, opened: io::Result<File>) -> anyhow::Result<Secret> {
     let file = opened.with_context(cannot)?;
     let about = file.metadata().with_context(cannot)?;
     if !about.is_file() {
-        return Err(FileError::misplaced(path, "it exists and is no file").into());
+        return Err(FileError::misplaced(path, "it exists and is not a regular file").into());
     }
     let mode = about.permissions().mode() & 0o777;
     anyhow::ensure!(
