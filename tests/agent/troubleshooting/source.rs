@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 /// Where products have their messages. The rest of the workspace is for development.
-const SOURCES: &[&str] = &["src", "crates/semaphore/src", "crates/consul/src", "crates/serve/src"];
+const SOURCES: &[&str] =
+    &["src", "crates/semaphore/src", "crates/consul/src", "crates/serve/src", "crates/consul-dev/src"];
 /// The constants of all log texts, which are messages where they are logged at `warn` or `error`.
 const CONSTANTS: &str = "src/log_events.rs";
 /// Only in tests and fuzzing.
