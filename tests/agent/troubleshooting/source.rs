@@ -30,6 +30,8 @@ const OTHERS: &[&str] = &[
     "include_str!",
     "env!",
 ];
+/// The macro of the log with the level as its first argument: `log_about!(warn, …)` is as `warn!(…)`.
+const LEVELLED: &str = "log_about!";
 /// Fewer words make a name, or a part of a sentence that is found by another part.
 const MIN_WORDS: usize = 3;
 
@@ -206,7 +208,9 @@ fn tokens(code: &str) -> Vec<Token> {
             taken = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
             rest[..taken].clone_into(&mut last);
             is_use |= last == "use";
-            if !is_use {
+            if let Some(macros) = inside.last_mut().filter(|name| *name == LEVELLED) {
+                *macros = format!("{last}!");
+            } else if !is_use {
                 tokens.push(Token { what: What::Name(last.clone()), line: line(), inside: inside.clone() });
             }
             at += taken;
