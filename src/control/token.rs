@@ -177,6 +177,6 @@ mod tests {
         }
         write(&path, &[b'x'; 4097], 0o600);
         assert!(refused(&path).contains("more than 4096 bytes"));
-        assert!(refused(folder.path()).contains("is no file"));
+        assert!(refused(folder.path()).contains("is not a regular file"));
     }
 }
