@@ -9,7 +9,12 @@ use tokio::time::Instant;
 use slotkeeper_consul::{
     self, Client, Consistency, Fault, Kind, KvPair, Mismatch, Operation, Read, Txn, TxnOp,
 };
-use slotkeeper_semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
+use slotkeeper_semaphore::{
+    Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId, plan, printable,
+};
+
+/// A key in a message: its first characters.
+const MAX_SHOWN_KEY: usize = 500;
 
 /// Lists everything below a semaphore's prefix.
 ///
@@ -28,7 +33,7 @@ pub async fn list(client: &Client, prefix: &str, read: Read) -> Result<Listing, 
 /// The request failed.
 pub async fn read(client: &Client, key: &str, read: Read) -> Result<Reading, Failure> {
     let answer = client.kv_get(key, read).await;
-    answer.map(reading).map_err(|error| failure(&error))
+    answer.map(reading).map_err(|error| read_failure(&error, key))
 }
 
 /// Reads a watched key. A key that ends in a slash is a folder, of which the names of its keys are read. Names that the token may not
@@ -386,6 +391,25 @@ pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
     Failure { kind, text: message(error) }
 }
 
+/// The failure of a read of a key, which names the ACL rule that a token without the right lacks.
+pub fn read_failure(error: &slotkeeper_consul::Error, key: &str) -> Failure {
+    let Failure { kind, text } = failure(error);
+    let lacks_right = error.kind == Kind::Denied && !error.is_unknown_token();
+    let text = if lacks_right { format!("{text}; the token needs {}", read_rule(key)) } else { text };
+    Failure { kind, text }
+}
+
+/// A semaphore's keys have one rule, that of the folder. The key of a lock has its own.
+fn read_rule(key: &str) -> String {
+    let (folder, name) = key.rsplit_once('/').unwrap_or(("", key));
+    let is_in_folder = matches!(name, "" | ".lock") || uuid::Uuid::try_parse(name).is_ok();
+    if is_in_folder && !folder.is_empty() {
+        plan::acl_rule(folder, "read")
+    } else {
+        format!("`key \"{}\" {{ policy = \"read\" }}`", printable(key, MAX_SHOWN_KEY))
+    }
+}
+
 /// The message of an error, with the keys of the configuration that may repair it.
 pub fn message(error: &slotkeeper_consul::Error) -> String {
     let cause = error.login.as_deref().unwrap_or(error);
@@ -450,6 +474,37 @@ fn needed_right(operation: Operation) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_denied_read_names_its_rule() {
+        let session = "c457f5ae-0000-4000-8000-000000000000";
+        for (key, rule) in [
+            ("service/s/.lock", r#"`key_prefix "service/s/" { policy = "read" }`"#),
+            ("service/s/", r#"`key_prefix "service/s/" { policy = "read" }`"#),
+            (&format!("service/s/{session}"), r#"`key_prefix "service/s/" { policy = "read" }`"#),
+            ("service/leader", r#"`key "service/leader" { policy = "read" }`"#),
+            ("leader", r#"`key "leader" { policy = "read" }`"#),
+        ] {
+            assert_eq!(read_rule(key), rule, "{key}");
+        }
+        let error = |kind, detail: &str| slotkeeper_consul::Error {
+            tried: slotkeeper_consul::Tried {
+                operation: Operation::KvGet,
+                target: "leader".into(),
+                address: "http://c".into(),
+            },
+            kind,
+            detail: detail.into(),
+            login: None,
+        };
+        let said = |kind, detail| read_failure(&error(kind, detail), "leader").text;
+        assert!(
+            said(Kind::Denied, "why").ends_with(r#"why; the token needs `key "leader" { policy = "read" }`"#)
+        );
+        for (kind, detail) in [(Kind::Denied, "ACL not found"), (Kind::Unreachable, "refused")] {
+            assert!(!said(kind, detail).contains("the token needs"), "{kind:?} {detail}");
+        }
+    }
 
     #[test]
     fn a_message_ends_with_the_keys_that_may_repair_the_error() {

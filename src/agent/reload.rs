@@ -95,7 +95,7 @@ impl Agent {
     }
 
     fn refuse_while_draining(&mut self, callers: impl IntoIterator<Item = Caller>) {
-        warn!(error = "draining", "{RELOAD_FAILED}");
+        warn!(error = "the agent is draining", "{RELOAD_FAILED}");
         self.answer(callers, &Err(NoReload::Draining));
     }
 

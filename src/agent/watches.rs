@@ -28,7 +28,7 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
                 match bridge::watched(&client, &key, read).await {
                     Ok(reading) => Answer::Poll(key, Ok(reading)),
                     Err(error) => {
-                        let failure = bridge::failure(&error);
+                        let failure = bridge::read_failure(&error, &key);
                         let Kind::Cut(age) = error.kind else {
                             return Answer::Poll(key, Err(failure));
                         };
@@ -39,7 +39,8 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
             }
             Ask::Read { key } => {
                 let answer = bridge::watched(&client, &key, Read::default()).await;
-                Answer::Read(key, answer.map_err(|error| bridge::failure(&error)))
+                let answer = answer.map_err(|error| bridge::read_failure(&error, &key));
+                Answer::Read(key, answer)
             }
             Ask::Batch { keys } => {
                 let answer = bridge::read_many(&client, &keys).await;

@@ -19,6 +19,10 @@ use crate::config::{self, Environment, Faults, Overrides};
 
 /// The default of http.listen.
 const DEFAULT: &str = "127.0.0.1:9377";
+
+/// What is wrong if another program answers.
+pub(super) const NOT_AN_AGENT: &str =
+    "the response is not from a slotkeeper agent; check the address (--address, http.listen)";
 /// The largest response body.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 

@@ -62,7 +62,7 @@ impl OperatorFlags {
         }
         let prefix = written.map(|written| connection.prefix(written));
         let client = Client::new(&connection.settings, Arc::new(AddressReports));
-        Ok((client.context("cannot create a Consul client")?, prefix))
+        Ok((client.context("cannot create a client for Consul")?, prefix))
     }
 
     /// What flags, environment and file configure.

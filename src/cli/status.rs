@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::interrupt::interruptible;
-use super::local::{LocalAgent, get};
+use super::local::{LocalAgent, NOT_AN_AGENT, get};
 use super::output::{DocumentFormat, Form, Output, lines};
 use super::table::{Column, Layout, NONE, always, table, unless, wide};
 use super::{Exit, block_on, live, window};
@@ -220,9 +220,7 @@ async fn look(address: &str) -> anyhow::Result<Seen> {
 }
 
 fn status_of<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    serde_json::from_str(text).map_err(|_| {
-        anyhow!("the response is not from a slotkeeper agent; check the address (--address, http.listen)")
-    })
+    serde_json::from_str(text).map_err(|_| anyhow!(NOT_AN_AGENT))
 }
 
 fn table_of(report: &Status, layout: Layout) -> String {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use super::local::{LocalAgent, NoAnswer, get};
+use super::local::{LocalAgent, NOT_AN_AGENT, NoAnswer, get};
 use super::{Ended, Exit, block_on, end_with};
 use crate::config::Naming;
 use crate::duration;
@@ -167,5 +167,5 @@ impl Waiting {
 fn missing(text: &str) -> String {
     let checks: Vec<_> =
         text.lines().filter_map(|line| line.strip_prefix("[-]")).map(escape_control_chars).collect();
-    if checks.is_empty() { "the response is not from a slotkeeper agent".into() } else { checks.join("; ") }
+    if checks.is_empty() { NOT_AN_AGENT.into() } else { checks.join("; ") }
 }

@@ -29,11 +29,11 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// Another process listens there, `path` exists and is no socket, or the folder is not writable.
+    /// Another process listens there, `path` exists and is not a socket, or the folder is not writable.
     pub fn bind(path: &Path) -> anyhow::Result<Self> {
         let is_left = match fs::symlink_metadata(path) {
             Ok(there) if there.file_type().is_socket() => true,
-            Ok(_) => return Err(FileError::misplaced(path, "it exists and is no socket").into()),
+            Ok(_) => return Err(FileError::misplaced(path, "it exists and is not a socket").into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(error).with_context(|| format!("cannot inspect {}", path.display())),
         };

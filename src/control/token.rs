@@ -57,7 +57,7 @@ fn read(path: &Path, opened: io::Result<File>) -> anyhow::Result<Secret> {
     let file = opened.with_context(cannot)?;
     let about = file.metadata().with_context(cannot)?;
     if !about.is_file() {
-        return Err(FileError::misplaced(path, "it exists and is no file").into());
+        return Err(FileError::misplaced(path, "it exists and is not a regular file").into());
     }
     let mode = about.permissions().mode() & 0o777;
     anyhow::ensure!(
@@ -177,6 +177,6 @@ mod tests {
         }
         write(&path, &[b'x'; 4097], 0o600);
         assert!(refused(&path).contains("more than 4096 bytes"));
-        assert!(refused(folder.path()).contains("is no file"));
+        assert!(refused(folder.path()).contains("is not a regular file"));
     }
 }

@@ -207,7 +207,11 @@ fn open(path: &Path) -> io::Result<File> {
             // Without following another user's link, and without blocking on a pipe.
             let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
             let there = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
-            if there.metadata()?.is_file() { Ok(there) } else { Err(io::Error::other("it is no file")) }
+            if there.metadata()?.is_file() {
+                Ok(there)
+            } else {
+                Err(io::Error::other("it is not a regular file"))
+            }
         }
         Err(error) => Err(error),
     }

@@ -134,7 +134,7 @@ fn read(lock: &Path) -> io::Result<(File, Option<Claimant>)> {
     let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(lock)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = vec![0; MAX_BYTES];
     let length = file.read_at(&mut text, 0)?;

@@ -85,7 +85,7 @@ pub fn refuse_special(path: &Path) -> Result<(), FileError> {
     } else if kind.is_fifo() {
         "it is a pipe"
     } else {
-        "it is no regular file"
+        "it is not a regular file"
     };
     Err(FileError::misplaced(path, found))
 }
@@ -125,13 +125,13 @@ fn is_trusted(about: &Metadata) -> bool {
 ///
 /// # Errors
 ///
-/// It is missing or unreadable; it is no regular file, belongs to another user, or every user may write to it.
+/// It is missing or unreadable; it is not a regular file, belongs to another user, or every user may write to it.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let about = file.metadata()?;
     let wrong = if !about.is_file() {
-        "it is no file".to_owned()
+        "it is not a regular file".to_owned()
     } else if !is_trusted(&about) {
         format!("it belongs to user {}", about.uid())
     } else if about.permissions().mode() & 0o002 != 0 {

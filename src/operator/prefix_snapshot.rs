@@ -156,7 +156,8 @@ impl<'a> Watch<'a> {
             listing => listing,
         };
         let listing = listing.map_err(Error::Failed)?;
-        let at_prefix = match bridge::read(client, prefix, Read::consistent()).await {
+        let at_prefix = bridge::watched(client, prefix, Read::consistent()).await;
+        let at_prefix = match at_prefix.map_err(|error| bridge::failure(&error)) {
             Ok(reading) => reading.pair,
             // The rule for a semaphore's clients is about the keys below.
             Err(failure) if failure.kind == FailureKind::Denied && !listing.pairs.is_empty() => None,

@@ -187,7 +187,7 @@ fn only_a_regular_file_is_replaced_or_deleted() {
             let path = scene.run().join(name);
             plant(&path, &scene.home.path("precious"));
             let before = fs::symlink_metadata(&path).unwrap();
-            let why = if name == "control" { "it exists and is no socket" } else { why };
+            let why = if name == "control" { "it exists and is not a socket" } else { why };
             scene.refused(78, &["cannot use", name, why]);
             let after = fs::symlink_metadata(&path).unwrap();
             assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()), "{name}: {why}");

@@ -80,6 +80,7 @@ mod steps;
 mod termination;
 mod together;
 mod token;
+mod troubleshooting;
 mod unanswered;
 mod watches;
 

@@ -269,7 +269,6 @@ impl fmt::Display for Error {
             return write!(f, "nothing was sent: {detail}");
         }
         match kind {
-            Kind::NotFound => write!(f, "there is no such session: {detail}"),
             Kind::Denied | Kind::Anonymous if self.is_unknown_token() => {
                 write!(f, "Consul does not know this token: {detail}")
             }
@@ -279,7 +278,7 @@ impl fmt::Display for Error {
             }
             Kind::RateLimited => write!(f, "Consul limits the rate of requests: {detail}; try again later"),
             Kind::TooLarge => write!(f, "too large for Consul: {detail}"),
-            Kind::InvalidSession => write!(f, "the session does not exist: {detail}"),
+            Kind::NotFound | Kind::InvalidSession => write!(f, "the session does not exist: {detail}"),
             Kind::Unfit => {
                 write!(f, "one of the session's checks is critical: {detail}")
             }

@@ -41,8 +41,8 @@ pub(super) async fn in_time(holdings: Holdings) {
     });
     let released = match worker {
         Ok(_detached) => timeout(MAX_TIME, over).await.map_or_else(
-            |_late| Err(format!("it took longer than {MAX_TIME:?}")),
-            |ended| ended.unwrap_or_else(|_gone| Err("it failed".to_owned())),
+            |_late| Err(format!("the release took longer than {MAX_TIME:?}")),
+            |ended| ended.unwrap_or_else(|_gone| Err("the release failed".to_owned())),
         ),
         Err(error) => Err(error.to_string()),
     };

@@ -34,6 +34,15 @@ fn a_token_that_cannot_do_ends_the_wait() {
 }
 
 #[test]
+fn a_lock_that_cannot_be_read_ends_the_wait_with_its_rule() {
+    let consul = denying();
+    put_acl(&consul, "policy", r#"{"Name":"no_keys","Rules":"session_prefix \"\" { policy = \"write\" }"}"#);
+    put_acl(&consul, "token", &format!(r#"{{"SecretID":"{SESSIONS}","Policies":[{{"Name":"no_keys"}}]}}"#));
+    let job = quiet(&consul.address(), &["service/s", "--token", SESSIONS]);
+    assert_ends(job, 77, r#"the token needs `key_prefix "service/s/" { policy = "read" }`"#);
+}
+
+#[test]
 fn a_token_that_consul_learns_of_in_time_does_not_end_the_wait() {
     let consul = denying();
     let mut job = Job::start(&consul.address(), &[&PREFIX[..], &["--token", UNKNOWN]].concat(), &["true"]);

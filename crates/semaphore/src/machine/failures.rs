@@ -100,10 +100,14 @@ impl Machine {
         self.timers.set(Timer::Retry, cx.now + self.failures.pauses.next(cx.rng));
         self.offers.lose_sight(cx.now);
         let is_news = Failing::note(&mut self.failures.failing, &failure, cx.now);
-        // What can never be read cannot be given back: the session's end does that, as far as it goes.
+        // What cannot be read cannot be released: the session's end does that. A token may have a right again later, so a denied
+        // read counts only if nothing was ever read, and so no slot was granted.
         let leaves = self.intent() == Intent::Leave(LeaveReason::Released);
         let is_done = !cx.occupied && self.withheld().is_none();
-        if failure.kind == FailureKind::InvalidKey && leaves && is_done {
+        let was_never_read = self.view.is_none() && self.arrival.is_none() && !cx.resumed;
+        let is_denied = failure.kind == FailureKind::Denied && was_never_read;
+        let cannot_release = failure.kind == FailureKind::InvalidKey || is_denied;
+        if cannot_release && leaves && is_done {
             self.abandon(cx);
         }
         if is_news {

@@ -232,3 +232,24 @@ fn a_holder_that_was_not_shown_all_lists_again_until_it_is() {
     }
     assert!(lists, "it goes on with what it was shown");
 }
+
+#[test]
+fn a_denied_read_delays_no_drain_unless_something_was_read_before() {
+    let denied = || Failure { kind: FailureKind::Denied, text: "no".into() };
+    for was_read in [false, true] {
+        let mut keeper = wanting(&["a"], &[], None, None);
+        keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+        if was_read {
+            listed(&mut keeper, "a", vec![lock("a", 1, r#""other""#, 5), contender("a", "other", None, 4)]);
+        }
+        while keeper.next_command().is_some() {}
+        keeper.handle(Event::Committed(vec!["a".into()], Err(denied())), NOW);
+        keeper.drain(NOW);
+        let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+        assert!(commands.contains(&Command::List { name: "a".into() }), "{was_read}: {commands:?}");
+        keeper.handle(Event::Listed("a".into(), Err(denied())), NOW);
+        let destroys = std::iter::from_fn(|| keeper.next_command())
+            .any(|it| matches!(it, Command::DestroySession { .. }));
+        assert_eq!(destroys, !was_read);
+    }
+}
