@@ -40,7 +40,7 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
     assert_eq!(first.code(), Some(80), "{}", first.log());
     assert_eq!(first.out(), "stopped\n");
     assert!(
-        first.log().contains(log_events::HOLDER_EVICTED) && first.log().contains(r#"by="ops@"#),
+        first.log().contains(log_events::HOLDER_EVICTED) && first.log().contains("by=ops@"),
         "{}",
         first.log()
     );
