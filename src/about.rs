@@ -46,6 +46,12 @@ impl From<Event> for About<'_> {
     }
 }
 
+impl<'a> From<&'a Subject> for About<'a> {
+    fn from(subject: &'a Subject) -> Self {
+        Self::new(None, Some(subject))
+    }
+}
+
 impl<'a> From<Option<&'a Subject>> for About<'a> {
     fn from(subject: Option<&'a Subject>) -> Self {
         Self::new(None, subject)

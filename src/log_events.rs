@@ -89,6 +89,7 @@ pub const HOOKS_KILLED: &str = "hooks killed at the end of the agent";
 
 // Start and end of the agent.
 pub const AGENT_STARTED: &str = "slotkeeper started";
+pub const START_FAILED: &str = "slotkeeper not started";
 pub const AGENT_FAILED: &str = "agent failed";
 pub const READY: &str = "ready";
 pub const NOT_READY: &str = "not ready";

@@ -24,6 +24,9 @@ use crate::stderr::{self as error_output, Stderr};
 /// The fields that lines of text leave out, since their words say the same: those of [`crate::about`] without the name.
 const IN_WORDS: [&str; 4] = ["event", "kind", "prefix", "key"];
 
+/// The fields whose text is slotkeeper's own, and may have an ACL rule to copy: quotes in it are not escaped.
+const QUOTES_KEPT: [&str; 3] = ["error", "reason", "last_failure"];
+
 /// Changes the log level of a running process.
 #[derive(Debug)]
 pub struct Handle(reload::Handle<Targets, Registry>);
@@ -109,6 +112,10 @@ impl Visit for Line<'_> {
         match field.name() {
             "message" => self.add(escape_control_chars(value)),
             hidden if IN_WORDS.contains(&hidden) => {}
+            name if QUOTES_KEPT.contains(&name) && value.contains('"') => {
+                let plain = escape_control_chars(value).replace('\n', "\\n");
+                self.add(format_args!("{name}={plain}"));
+            }
             name => self.add(format_args!("{name}={}", Value(value))),
         }
     }
@@ -118,15 +125,11 @@ impl Visit for Line<'_> {
     }
 }
 
-/// A value for people: in quotes if it is not one word, and escaped. A text with quotes has no further ones, so that an ACL rule in
-/// it can be copied.
+/// A value, in quotes and escaped if it is not one word.
 struct Value<'a>(&'a str);
 
 impl Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.contains('"') {
-            return f.write_str(&escape_control_chars(self.0).replace('\n', "\\n"));
-        }
         let quoted = format!("{:?}", self.0);
         let is_word = !self.0.is_empty()
             && quoted.len() == self.0.len() + 2
@@ -148,7 +151,7 @@ mod tests {
             ("cannot read", "\"cannot read\""),
             ("a=b", "\"a=b\""),
             ("", "\"\""),
-            ("key \"a\"\n", "key \"a\"\\n"),
+            ("key \"a\"\n", "\"key \\\"a\\\"\\n\""),
             ("\u{1b}[2J", "\"\\u{1b}[2J\""),
             ("a\nb", "\"a\\nb\""),
             ("grün", "grün"),

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tracing::field::display;
 
-use super::journal::event_of;
+use super::journal::{event_of, event_of_lease};
 use super::labels::{self, Labels};
 use crate::about::{About, log_about};
 use crate::config;
@@ -29,7 +29,10 @@ const MAX_SESSION_CHARS: usize = 64;
 
 /// Logs a notice of the core, about `subject`. What recurs without a change of state is logged at `debug`.
 pub(super) fn log(notice: &Notice, subject: Option<&Subject>) {
-    let about = About::new(event_of(notice), subject);
+    log_as(notice, About::new(event_of(notice), subject));
+}
+
+fn log_as(notice: &Notice, about: About<'_>) {
     match notice {
         Notice::SessionStarted { session, resumed: false } => {
             log_about!(info, about, %session, "{SESSION_CREATED}");
@@ -121,7 +124,7 @@ pub(super) fn log(notice: &Notice, subject: Option<&Subject>) {
         Notice::LimitDiffers {
             policy: LimitPolicy::Adopt | LimitPolicy::Refuse, stored, configured, ..
         } => {
-            let prefix = subject.map_or("PREFIX", |subject| subject.key.as_str());
+            let prefix = about.prefix().unwrap_or("PREFIX");
             log_about!(
                 warn,
                 about,
@@ -145,7 +148,7 @@ pub(super) fn log(notice: &Notice, subject: Option<&Subject>) {
 
 /// Logs a notice about a lease. A client may request leases again and again, so waits are logged at `debug`.
 pub(super) fn log_lease(notice: &Notice, subject: Option<&Subject>) {
-    let about = About::new(event_of(notice), subject);
+    let about = About::new(event_of_lease(notice), subject);
     match notice {
         Notice::Waiting { position, taken, limit, .. } => {
             log_about!(debug, about, position, taken, limit, "{LEASE_WAITING}");
@@ -180,7 +183,7 @@ pub(super) fn log_lease(notice: &Notice, subject: Option<&Subject>) {
         | Notice::LimitSet { .. }
         | Notice::Pruned { .. }
         | Notice::Conflict { .. }
-        | Notice::Removed { .. } => log(notice, subject),
+        | Notice::Removed { .. } => log_as(notice, about),
     }
 }
 
@@ -230,9 +233,10 @@ pub(super) fn call_hook(
     let label = labels.of(name);
     let mut environment =
         vec![("SLOTKEEPER_EVENT", event.as_str().to_owned()), ("SLOTKEEPER_SEMAPHORE", label.to_string())];
-    environment.extend(labels::subject(name, &label).into_iter().flat_map(place_variables));
+    let subject = labels::subject(name, &label);
+    environment.extend(subject.clone().into_iter().flat_map(place_variables));
     environment.extend(about);
-    Some(hooks.call(Call { slot: name.clone(), label, event, command, environment }))
+    Some(hooks.call(Call { slot: name.clone(), subject, event, command, environment }))
 }
 
 /// Environment variables of a hook.

@@ -102,17 +102,7 @@ impl Journal {
     /// Adds the change of a lease's notice. Waits, grants and releases are the client's business: a client may repeat them at any
     /// rate, which would displace all other changes. Several waiters of one lock report the same leader.
     pub(super) fn follow_lease(&mut self, notice: &Notice, subject: Option<Subject>) {
-        let theirs = matches!(
-            notice,
-            Notice::Waiting { .. }
-                | Notice::Acquired { .. }
-                | Notice::Released { .. }
-                | Notice::TimedOut { .. }
-                | Notice::Leader { .. }
-                | Notice::LockDelayed { .. }
-                | Notice::SessionStarted { .. }
-        );
-        if !theirs {
+        if event_of_lease(notice).is_some() {
             self.follow(notice, subject);
         }
     }
@@ -145,6 +135,21 @@ pub(super) fn event_of(notice: &Notice) -> Option<Event> {
         | Notice::Conflict { .. }
         | Notice::FormDiffers { .. } => return None,
     })
+}
+
+/// The event of a lease's notice: none for what its client causes, see [`Journal::follow_lease`].
+pub(super) fn event_of_lease(notice: &Notice) -> Option<Event> {
+    let is_of_client = matches!(
+        notice,
+        Notice::Waiting { .. }
+            | Notice::Acquired { .. }
+            | Notice::Released { .. }
+            | Notice::TimedOut { .. }
+            | Notice::Leader { .. }
+            | Notice::LockDelayed { .. }
+            | Notice::SessionStarted { .. }
+    );
+    if is_of_client { None } else { event_of(notice) }
 }
 
 fn who_leads(leader: Option<&Leader>) -> String {

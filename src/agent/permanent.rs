@@ -1,7 +1,5 @@
 //! Ends a wait that cannot succeed: that of `run` before its command has started.
 
-use tracing::error;
-
 use super::{Agent, fatal};
 use crate::about::log_about;
 use crate::config::{LogFormat, LogLevel};
@@ -41,7 +39,7 @@ impl Agent {
         } else if kind == Some(FailureKind::InvalidKey) {
             log_about!(error, subject.as_ref(), error = %text, "{KEY_REFUSED}; correct the configuration");
         } else {
-            error!(reason = %why, "{WAIT_HOPELESS}");
+            log_about!(error, subject.as_ref(), reason = %why, "{WAIT_HOPELESS}");
         }
         self.fail(exit, &why);
     }

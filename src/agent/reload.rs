@@ -231,7 +231,7 @@ impl Agent {
         for entry in self.parts.config.entries() {
             let id = entry.id();
             if let Some(change) = self.deferred.get(&id).filter(|change| before.get(&id) != Some(change)) {
-                log_about!(warn, Some(&entry.subject()), change, "{CHANGE_DEFERRED}");
+                log_about!(warn, &entry.subject(), change, "{CHANGE_DEFERRED}");
             }
         }
     }
@@ -261,7 +261,7 @@ impl Agent {
         let reasons = self.pending_reasons();
         let pending = self.parts.config.entries().filter_map(|entry| {
             let reason = reasons.get(&entry.id())?;
-            log_about!(warn, Some(&entry.subject()), reason, "{ENTRY_PENDING}");
+            log_about!(warn, &entry.subject(), reason, "{ENTRY_PENDING}");
             Some(format!("{}: {reason}", entry.name))
         });
         let deferred = self

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use tracing::error;
 
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::log_events::AGENT_FAILED;
+use crate::log_events::START_FAILED;
 use crate::telemetry;
 
 /// The format of the log, as far as the flags and the variable say.
@@ -37,6 +37,11 @@ fn format_of(words: &[OsString], variable: Option<OsString>) -> LogFormat {
     }
 }
 
+/// Whether the command line asks for JSON.
+pub(super) fn is_json() -> bool {
+    FORMAT.get() == Some(&LogFormat::Json)
+}
+
 /// Has a helper process of an agent log in the format of its agent.
 pub(super) fn log_in(format: Option<&str>) {
     if format == Some("json") {
@@ -55,13 +60,12 @@ pub(super) fn say(why: &str) -> io::Result<()> {
 
 /// Prints `text`; or each line of `why` as a line of JSON, if `format` or the command line asks for it.
 pub(super) fn say_in(format: LogFormat, why: &str, text: &str) -> io::Result<()> {
-    let is_json = format == LogFormat::Json || FORMAT.get() == Some(&LogFormat::Json);
-    if !is_json {
+    if format != LogFormat::Json && !is_json() {
         return writeln!(io::stderr(), "{text}");
     }
     start_json();
     for line in why.lines().filter(|line| !line.trim().is_empty()) {
-        error!(error = line, "{AGENT_FAILED}");
+        error!(error = line, "{START_FAILED}");
     }
     Ok(())
 }

@@ -133,12 +133,14 @@ pub fn main() -> ExitCode {
             if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
                 termination::write(error.to_string().lines().next().unwrap_or_default());
             }
-            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
             // A failure to print this is ignored.
             let _ = match habits::corrected(&words).filter(|_| exit == Exit::Usage) {
-                Some(meant) => print_correction(&first, &meant),
-                None if exit == Exit::Usage => {
-                    early::say_in(LogFormat::default(), bare(&first), error.render().to_string().trim_end())
+                Some(meant) => print_correction(first, &meant),
+                None if exit == Exit::Usage && early::is_json() => {
+                    let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+                    early::say(bare(&lines.collect::<Vec<_>>().join(" ")))
                 }
                 None => error.print(),
             };

@@ -18,11 +18,12 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::exec;
+use crate::about::log_about;
 use crate::log_events::{HOOK_FAILED, HOOK_KILLED, HOOK_NOT_STARTED, HOOK_SUCCEEDED, HOOKS_KILLED};
-use crate::status;
+use crate::status::{self, Subject};
 use slotkeeper_semaphore::Name;
 
 /// Time that a hook has before it is killed.
@@ -62,8 +63,8 @@ impl Event {
 pub struct Call {
     /// The core's name of the semaphore or lock, which a rename does not change.
     pub slot: Name,
-    /// The configured name.
-    pub label: Name,
+    /// What it is about, for the log.
+    pub subject: Option<Subject>,
     pub event: Event,
     /// Program and arguments; not a shell line.
     pub command: Vec<String>,
@@ -287,10 +288,11 @@ impl Hooks {
                 pending.failed += 1;
                 let again = pending.call.event == Event::Lost && pending.failed < MAX_STARTS;
                 if pending.failed == 1 || !again {
-                    let Call { label, event, .. } = &pending.call;
-                    warn!(
+                    let Call { subject, event, .. } = &pending.call;
+                    log_about!(
+                        warn,
+                        subject.as_ref(),
                         hook = program,
-                        name = &**label,
                         hook_event = event.as_str(),
                         %error,
                         retries = again,
@@ -323,8 +325,9 @@ impl Running {
     fn kill(&mut self, why: &str) {
         self.kill_group();
         self.done = None;
-        let Call { label, event, command, .. } = &self.call;
-        warn!(hook = command.first(), name = &**label, hook_event = event.as_str(), reason = %why, "{HOOK_KILLED}");
+        let Call { subject, event, command, .. } = &self.call;
+        let (hook, hook_event) = (command.first(), event.as_str());
+        log_about!(warn, subject.as_ref(), hook, hook_event, reason = %why, "{HOOK_KILLED}");
     }
 
     /// Kills the group only while its first process is not reaped: later the number may be reused.
@@ -336,17 +339,17 @@ impl Running {
 
     /// Logs the end of the hook, unless it was killed.
     fn ended(self, ended: io::Result<ExitStatus>) {
-        let Call { label, event, command, .. } = &self.call;
+        let Call { subject, event, command, .. } = &self.call;
         let (hook, hook_event) = (command.first(), event.as_str());
         let Some(done) = self.done else { return };
         match ended {
             Ok(status) if status.success() => {
-                info!(hook, name = &**label, hook_event, "{HOOK_SUCCEEDED}");
+                log_about!(info, subject.as_ref(), hook, hook_event, "{HOOK_SUCCEEDED}");
                 // The receiver may be gone.
                 let _ = done.send(Succeeded);
             }
-            Ok(status) => warn!(hook, name = &**label, hook_event, %status, "{HOOK_FAILED}"),
-            Err(error) => warn!(hook, name = &**label, hook_event, %error, "{HOOK_FAILED}"),
+            Ok(status) => log_about!(warn, subject.as_ref(), hook, hook_event, %status, "{HOOK_FAILED}"),
+            Err(error) => log_about!(warn, subject.as_ref(), hook, hook_event, %error, "{HOOK_FAILED}"),
         }
     }
 }

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tracing::warn;
 
 use super::driver::{Driver, Requests};
 use crate::about::{About, log_about};
@@ -234,8 +233,13 @@ impl Leases {
         let (mut expired, mut forgotten) = (Vec::new(), Vec::new());
         for (key, due) in self.table.due(now) {
             let Some(lease) = self.table.get(key) else { continue };
-            let (name, waited) = (lease.name().clone(), now.since(lease.asked_at()));
+            let waited = now.since(lease.asked_at());
             let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
+            let subject = || {
+                let machine = keeper.and_then(|keeper| keeper.machines().next());
+                let place = machine.map(|one| one.settings().prefix.clone()).unwrap_or_default();
+                Subject { kind: lease.kind(), name: lease.name().to_string(), key: place }
+            };
             match due {
                 Due::Late => {
                     let (reached, trouble) = keeper.map_or((false, None), consul_state);
@@ -244,9 +248,7 @@ impl Leases {
                 }
                 Due::Expired => {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
-                    let machine = keeper.and_then(|keeper| keeper.machines().next());
-                    let place = machine.map(|one| one.settings().prefix.clone()).unwrap_or_default();
-                    let subject = Subject { kind: lease.kind(), name: name.to_string(), key: place };
+                    let subject = subject();
                     let about = About::new(Some(status::Event::LeaseExpired), Some(&subject));
                     log_about!(warn, about, session, "{LEASE_EXPIRED}; releasing the slot");
                     self.leave(key, now);
@@ -261,8 +263,10 @@ impl Leases {
                 }
                 Due::Forget => {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
-                    warn!(
-                        name = %name, session,
+                    log_about!(
+                        warn,
+                        &subject(),
+                        session,
                         "{LEASE_NOT_RELEASED}; its session has ended by its TTL"
                     );
                     forgotten.extend(self.remove(key));

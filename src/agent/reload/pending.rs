@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tracing::info;
-
+use crate::about::log_about;
 use crate::agent::{Agent, Unpublished, translate};
 use crate::config::{Acquire, Entry, Kind, Mode};
 use crate::log_events::PENDING_ENTRY_ADDED;
@@ -49,7 +48,8 @@ impl Agent {
     pub(in crate::agent) fn check_pending(&mut self, now: Moment) {
         let names = self.add_pending(now);
         for name in &names {
-            info!(name, "{PENDING_ENTRY_ADDED}");
+            let added = self.parts.config.entries().find(|entry| entry.name == *name);
+            log_about!(info, added.map(Entry::subject).as_ref(), "{PENDING_ENTRY_ADDED}");
         }
         if !names.is_empty() {
             self.unpublished = Unpublished::All;

@@ -187,7 +187,9 @@ mod tests {
         let shown = crate::cli::shown();
         let run = shown.find_subcommand("run").expect("the command exists");
         for argument in run.get_arguments() {
-            let Some(long) = argument.get_long() else { continue };
+            let Some(long) = argument.get_long().filter(|long| !matches!(*long, "help" | "version")) else {
+                continue;
+            };
             let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string);
             let help = help.unwrap_or_default();
             let variable = help.split("[env: ").nth(1).and_then(|rest| rest.split([']', '=']).next());

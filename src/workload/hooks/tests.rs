@@ -34,7 +34,7 @@ async fn until_so(hooks: &mut Hooks, condition: impl Fn() -> bool) {
 
 fn call(slot: &str, event: Event, command: &[&str]) -> Call {
     let command = command.iter().map(|word| (*word).to_owned()).collect();
-    Call { slot: slot.into(), label: slot.into(), event, command, environment: vec![] }
+    Call { slot: slot.into(), subject: None, event, command, environment: vec![] }
 }
 
 fn shell(slot: &str, event: Event, script: &str, folder: &Path) -> Call {
