@@ -186,6 +186,6 @@ fn the_socket_of_a_killed_agent_is_replaced_and_nothing_else_is() {
     std::fs::write(&socket, "precious").unwrap();
     let mut agent = Agent::spawn(&home, &[], &[]);
     assert_eq!(agent.ended().code(), Some(78));
-    assert!(agent.log().contains("is no socket"), "{}", agent.log());
+    assert!(agent.log().contains("is not a socket"), "{}", agent.log());
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
 }

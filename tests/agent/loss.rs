@@ -65,7 +65,7 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_acquired_again()
         let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
         ran == format!("{acquired}lost session_gone 0 {before}\n{acquired}")
     });
-    let done = format!("{} hook=/bin/sh name=s hook_event=lost", log_events::HOOK_SUCCEEDED);
+    let done = format!("{} name=s hook=/bin/sh hook_event=lost", log_events::HOOK_SUCCEEDED);
     wait_for("the hook's line in the log", || agent.log().contains(&done));
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
