@@ -81,7 +81,8 @@ pub(super) struct Run {
     #[arg(help_heading = "Slot", long, value_name = "FORMAT", requires = "prefix", conflicts_with = "lock")]
     format: Option<String>,
     /// Configuration file, for several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
-    #[arg(help_heading = "Slot", 
+    #[arg(
+        help_heading = "Slot",
         long,
         value_name = "FILE",
         conflicts_with_all = [

@@ -127,9 +127,11 @@ fn each_lease_has_a_row_with_its_session() {
          control: {listen: '127.0.0.1:0', token_file: '$HOME/token'}",
     );
     let agent = Agent::start(&home);
+    // The token is there once the address is in the log.
+    let control = agent.control_address();
     let token = std::fs::read_to_string(home.path("token")).unwrap();
     let bearer = format!("Authorization: Bearer {}\r\n", token.trim());
-    let lease = request(&agent.control_address(), "POST /v1/semaphores/lent/acquire", &bearer);
+    let lease = request(&control, "POST /v1/semaphores/lent/acquire", &bearer);
     assert_eq!(lease.status, 200, "{lease:?}");
     let lease: serde_json::Value = serde_json::from_str(&lease.body).unwrap();
     let session = lease["session"].as_str().unwrap();

@@ -1,7 +1,7 @@
 //! The variables of `run`'s flags that no configuration key has.
 //!
-//! A flag wins over every variable, also over one for another flag that excludes it: a variable never makes a valid command line
-//! invalid. With `--config` the variables of PREFIX's flags have no effect, as the file has what they set.
+//! A flag wins over every variable, also over one for another flag that excludes it. A variable whose value does not fit the flags,
+//! such as more slots than the limit, is an error. With `--config` the variables of PREFIX's flags have no effect, as the file has what they set.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -43,7 +43,10 @@ impl Run {
             }
         }
         if self.limit.is_none() && !self.lock {
-            fill(&mut self.limit, variable, "SLOTKEEPER_LIMIT", number)?;
+            // Only a lock has a lock-delay.
+            if self.lock_delay.is_none() {
+                fill(&mut self.limit, variable, "SLOTKEEPER_LIMIT", number)?;
+            }
             switch(&mut self.lock, variable, "SLOTKEEPER_LOCK")?;
             if self.lock && self.limit.is_some_and(|limit| limit > 1) {
                 return Err(
@@ -149,6 +152,7 @@ mod tests {
         for (line, variable, value) in [
             ("p --lock", "SLOTKEEPER_LIMIT", "3"),
             ("p -n 3", "SLOTKEEPER_LOCK", "true"),
+            ("p --lock-delay 5s", "SLOTKEEPER_LIMIT", "3"),
             ("p -n 3", "SLOTKEEPER_LIMIT", "4"),
             ("p --lock", "SLOTKEEPER_SLOTS", "2"),
             ("p", "SLOTKEEPER_PRIORITY", "2"),
