@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use super::translate;
 use crate::bridge;
-use slotkeeper_consul::{self, Client, Read, SessionSpec};
+use slotkeeper_consul::{self, Client, Kind, Read, SessionSpec};
 use slotkeeper_semaphore::{Command, Event, Keeper, Name, NotCreated, Notice};
 
 /// What a command leads to.
@@ -33,7 +33,8 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
             Work::Request(Box::pin(async move {
                 let answer = client.session_create(&spec).await;
                 let failed = |error: slotkeeper_consul::Error| NotCreated {
-                    in_doubt: error.outcome_unknown(),
+                    // What does not speak HTTP has created no session: the drain must not search there until its time is over.
+                    in_doubt: error.outcome_unknown() && !matches!(error.kind, Kind::Mismatch(_)),
                     failure: bridge::failure(&error),
                 };
                 Event::SessionCreated(answer.map(Into::into).map_err(failed))

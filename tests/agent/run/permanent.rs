@@ -1,6 +1,9 @@
 //! What waiting cannot cure ends `run` with one line; what may pass is waited for.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
 
 use super::job::{Job, bare};
 use crate::consul::Consul;
@@ -79,7 +82,20 @@ fn a_server_that_is_not_consul_ends_the_wait() {
     let consul = Consul::start();
     let stub = Stub::start(|_, _| Some((404, "<html>nothing here</html>".into())));
     let plain = format!("https://{}", consul.address());
+    // It answers each request, but not by HTTP. The drain must not look for a session there.
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let greeter = other.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for connection in other.incoming() {
+            // Closed without a read, the connection would be reset, which is waited for.
+            let _ = connection.and_then(|mut connection| {
+                let _ = connection.read(&mut [0; 4096])?;
+                connection.write_all(b"SSH-2.0-x\r\n")
+            });
+        }
+    });
     let jobs = [
+        (quiet(&greeter, &ONE), "the server there does not speak HTTP"),
         (quiet(&plain, &ONE), "the server there does not speak TLS; write http://"),
         (
             quiet(stub.address(), &ONE),
