@@ -58,7 +58,8 @@ impl<'a> From<Option<&'a Subject>> for About<'a> {
     }
 }
 
-/// Logs a line with the fields of an [`About`], or of what becomes one: `log_about!(info, about, fields…, "text")`, as [`tracing::info!`] otherwise.
+/// Logs a line with the fields of an [`About`], or of what becomes one: `log_about!(info, about, fields…, "text")`. Otherwise as
+/// [`tracing::info!`].
 macro_rules! log_about {
     ($level:ident, $about:expr, $($rest:tt)+) => {
         // A match keeps temporary values until the line is written.

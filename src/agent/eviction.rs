@@ -2,6 +2,12 @@
 //!
 //! An evicted slot counts as lost at once. It is released when the workload has stopped, as far as the agent can know that.
 
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+
 use super::Agent;
 use super::files::FILE_TIMEOUT;
 use crate::about::log_about;
@@ -10,12 +16,7 @@ use crate::config::Release;
 use crate::exit::Exit;
 use crate::log_events::{STOP_NOT_CONFIRMED, STOP_TIME_ENDED};
 use crate::workload::hooks::Succeeded;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use slotkeeper_semaphore::{Machine, Moment, Name, OnLost};
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::RecvError;
 
 /// The kept slots, and the hooks that stop their workloads.
 #[derive(Default)]
