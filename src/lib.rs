@@ -24,6 +24,7 @@ mod operator;
 mod progress;
 mod reload_report;
 mod schema_version;
+mod service_manager;
 mod shutdown;
 mod status;
 mod stderr;
@@ -74,6 +75,9 @@ pub mod internals {
     }
     pub mod metrics {
         pub use crate::metrics::Metrics;
+    }
+    pub mod service_manager {
+        pub use crate::service_manager::Lifecycle;
     }
     pub mod shutdown {
         pub use crate::shutdown::{REPEATED_SIGNAL, SignalRequest, SignalRequests};

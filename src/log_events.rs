@@ -126,6 +126,7 @@ pub const FILE_RESTORED: &str = "file removed by another process";
 pub const FILE_CLAIMED_AGAIN: &str = "lock file removed or replaced by another process";
 pub const FILE_CLAIM_LOST: &str = "file claimed by another agent";
 pub const TERMINATION_MESSAGE_NOT_WRITTEN: &str = "termination message not written";
+pub const SERVICE_MANAGER_NOT_NOTIFIED: &str = "service manager not notified";
 
 // Configuration and its reload.
 pub const CONFIGURATION_WARNING: &str = "configuration warning";

@@ -46,6 +46,7 @@ use crate::http::servers::Servers;
 use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::progress::Progress;
+use crate::service_manager::Lifecycle;
 use crate::shutdown::{SignalRequest, SignalRequests};
 use crate::status::{Configuration, Snapshot};
 use crate::telemetry;
@@ -96,6 +97,8 @@ pub struct Parts {
     pub watchdog: Arc<Watchdog>,
     /// The snapshots that the endpoints serve.
     pub status: watch::Sender<Arc<Snapshot>>,
+    /// Its reloads and its end, for the service manager.
+    pub lifecycle: watch::Sender<Lifecycle>,
     /// Requests to stop or reload: the process's signals.
     pub signals: SignalRequests,
     /// Requests of the control endpoints.
@@ -285,6 +288,7 @@ impl Agent {
             if !self.may_publish_later(now) {
                 self.publish(now);
             }
+            self.publish_lifecycle();
             self.leases.give_answers();
             self.check_tasks()?;
             self.advance_command(now).await;

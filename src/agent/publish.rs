@@ -10,6 +10,7 @@ use crate::about::log_about;
 use crate::clock;
 use crate::log_events::{NOT_READY, READY};
 use crate::progress::View;
+use crate::service_manager::Lifecycle;
 use crate::status::{Configuration, Event, Id, LastReload, Snapshot, Stage};
 use slotkeeper_semaphore::{Identity, Moment};
 
@@ -65,6 +66,17 @@ impl Agent {
             Unpublished::Leases => !self.leases.has_answers() && now < self.published_at + PUBLISH_INTERVAL,
             Unpublished::Nothing => !self.leases.has_answers(),
         }
+    }
+
+    /// Publishes what the snapshots do not say.
+    pub(super) fn publish_lifecycle(&self) {
+        let stopping = self.ending.stop_was_requested() || self.ending.is_decided();
+        let now = Lifecycle { reloads: self.reload.begun(), reloading: self.reload.is_running(), stopping };
+        self.parts.lifecycle.send_if_modified(|shown| {
+            let changed = *shown != now;
+            *shown = now;
+            changed
+        });
     }
 
     /// Publishes a snapshot.

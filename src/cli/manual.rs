@@ -54,6 +54,11 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_METRICS_FILE", "In place of --metrics-file, for run; empty for no file"),
             ("SLOTKEEPER_RESULT_FILE", "In place of --result-file, for run; empty for no file"),
             ("SLOTKEEPER_TERMINATION_MESSAGE", "File for the reason of a failure of agent, run or wait"),
+            (
+                "NOTIFY_SOCKET",
+                "The service manager's socket, for agent and run: they report readiness and their position in the queue",
+            ),
+            ("WATCHDOG_USEC", "The time within which they report to it that they make progress"),
             ("SLOTKEEPER_HTTP_LISTEN", "In place of http.listen; also the address of the local agent"),
             ("SLOTKEEPER_CONTROL_LISTEN", "In place of control.listen"),
             ("SLOTKEEPER_READINESS_FILE", "In place of readiness.file; empty for no file"),
@@ -210,6 +215,7 @@ pub(super) fn help(command: &str) -> String {
 mod tests {
     use super::*;
     use crate::config;
+    use crate::workload::SERVICE_MANAGER_VARIABLES;
 
     #[test]
     fn every_variable_that_has_an_effect_is_documented_and_no_other() {
@@ -219,8 +225,9 @@ mod tests {
             let is_the_charts = matches!(name, "SLOTKEEPER_POD_IP" | "SLOTKEEPER_HOST_IP");
             assert!(documented.contains(&name) || is_the_charts, "{name} is not documented");
         }
+        let known = || config::known_variables().chain(SERVICE_MANAGER_VARIABLES);
         for name in documented {
-            assert!(config::known_variables().any(|known| known == name), "{name} has no effect");
+            assert!(known().any(|known| known == name), "{name} has no effect");
         }
     }
 

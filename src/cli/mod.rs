@@ -14,7 +14,7 @@ use crate::escape::escape_control_chars;
 use crate::exit::{Ended, Exit};
 use crate::files::FileError;
 use crate::operator;
-use crate::termination;
+use crate::{service_manager, termination};
 use slotkeeper_consul::SetupError;
 
 mod agent;
@@ -181,6 +181,7 @@ fn explain(ended: anyhow::Result<Ended>) -> ExitCode {
         ended.unwrap_or_else(|error| Ended::because(failed(&error), format!("{error:#}")));
     if let Some(why) = why {
         termination::write(&why);
+        service_manager::report_end(&why);
     }
     exit.into()
 }

@@ -120,7 +120,7 @@ impl View {
     }
 
     /// The text for a log, without the time.
-    pub(super) fn entry(&self) -> Option<String> {
+    pub(crate) fn entry(&self) -> Option<String> {
         match self {
             Self::Missing { .. } => Some(format!("waiting for {}", self.awaited()?)),
             Self::Nothing => None,

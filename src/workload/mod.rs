@@ -36,10 +36,12 @@ pub(crate) const RUN_VARIABLES: &[&str] = &[
     "SLOTKEEPER_STOP_AFTER",
     "SLOTKEEPER_SHELL",
 ];
-/// Variables that child processes do not inherit: a `run` below this one would write the same files, and take the flags of this one
-/// for its own.
+/// Variables by which a service manager hears of the process that it has started.
+pub(crate) const SERVICE_MANAGER_VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+/// Variables that child processes do not inherit: a `run` below this one would write the same files, take the flags of this one
+/// for its own, and report its own state to the service manager.
 pub(crate) fn own_variables() -> impl Iterator<Item = &'static str> {
-    FILE_VARIABLES.iter().chain(RUN_VARIABLES).copied()
+    FILE_VARIABLES.iter().chain(RUN_VARIABLES).chain(&SERVICE_MANAGER_VARIABLES).copied()
 }
 
 /// Whether `slotkeeper run` sets this variable for its command, where one slotkeeper may run below another.

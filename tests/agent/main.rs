@@ -72,6 +72,7 @@ mod removed;
 mod restart;
 mod run;
 mod schemas;
+mod service_manager;
 mod session_settings;
 mod sessions;
 mod set_limit;

@@ -1,0 +1,201 @@
+//! What the service manager is told, and when; pure.
+
+use std::time::Duration;
+
+use super::Lifecycle;
+use crate::config::Naming;
+use crate::progress::View;
+use crate::status::{Entry, Snapshot, Stage, State};
+use slotkeeper_semaphore::{Moment, printable};
+
+/// The longest text of a status, which one line of `systemctl status` shows.
+const MAX_STATUS_BYTES: usize = 512;
+/// Held semaphores and locks that are named.
+const MAX_NAMES: usize = 8;
+
+/// One message to the service manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The start, or a reload, is complete.
+    Ready,
+    Reloading,
+    Stopping,
+    Status(String),
+    /// The agent makes progress.
+    Watchdog,
+    /// The start or the stop may take this much longer.
+    Extend(Duration),
+}
+
+/// The state to report.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// All required slots were held at some time.
+    pub(super) started_up: bool,
+    pub(super) lifecycle: Lifecycle,
+    /// The status in words; `None`: not now.
+    pub(super) status: Option<String>,
+}
+
+/// What the service manager knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The start is complete.
+    ready: bool,
+    reloads: u64,
+    reloading: bool,
+    stopping: bool,
+    status: String,
+}
+
+impl Told {
+    /// Whether a time-out of the service manager counts: that of the start or that of the stop.
+    pub(super) fn is_timed(&self) -> bool {
+        !self.ready || self.stopping
+    }
+
+    /// The messages that are missing, and what the service manager knows once they are sent.
+    ///
+    /// `Ready` ends a reload as well as the start, so a reload is reported only after the start: otherwise its end would start the
+    /// units that wait for the slot.
+    pub(super) fn news(&self, report: Report) -> (Vec<Message>, Self) {
+        let Report { started_up, lifecycle, status } = report;
+        let mut messages = Vec::new();
+        let stopping = self.stopping || lifecycle.stopping;
+        let ready = self.ready || started_up && !stopping;
+        if ready && !self.ready {
+            messages.push(Message::Ready);
+        }
+        let begun = self.ready && !stopping && lifecycle.reloads > self.reloads;
+        if begun {
+            messages.push(Message::Reloading);
+        }
+        let reloading = (begun || self.reloading) && lifecycle.reloading && !stopping;
+        if (begun || self.reloading) && !reloading && !stopping {
+            messages.push(Message::Ready);
+        }
+        if stopping && !self.stopping {
+            messages.push(Message::Stopping);
+        }
+        let news = status.filter(|status| *status != self.status);
+        messages.extend(news.clone().map(Message::Status));
+        let status = news.unwrap_or_else(|| self.status.clone());
+        (messages, Self { ready, reloads: lifecycle.reloads, reloading, stopping, status })
+    }
+}
+
+/// The status in words, for an operator.
+pub(super) fn status(snapshot: &Snapshot, lifecycle: Lifecycle, naming: Naming, now: Moment) -> String {
+    let words = match snapshot.stage {
+        Stage::Starting => "starting".to_owned(),
+        Stage::Draining => "draining".to_owned(),
+        Stage::Running if lifecycle.stopping => "stopping; holding slots for the workload".to_owned(),
+        Stage::Running | Stage::Unknown => {
+            let report = snapshot.report(now, crate::clock::wall());
+            View::of(&report, naming).entry().unwrap_or_else(|| held(snapshot, naming))
+        }
+    };
+    one_line(&words)
+}
+
+/// The semaphores and locks that are held.
+fn held(snapshot: &Snapshot, naming: Naming) -> String {
+    let semaphores = snapshot.semaphores.iter().map(|one| (&one.entry, one.prefix.as_str()));
+    let locks = snapshot.locks.iter().map(|one| (&one.entry, one.key.as_str()));
+    let is_held = |entry: &Entry| entry.state == State::Held;
+    let held: Vec<_> = semaphores.chain(locks).filter(|(entry, _)| is_held(entry)).collect();
+    if held.is_empty() {
+        return "ready".to_owned();
+    }
+    let mut names: Vec<_> =
+        held.iter().take(MAX_NAMES).map(|(entry, key)| naming.of(&entry.name, key).to_owned()).collect();
+    if let Some(more) = held.len().checked_sub(MAX_NAMES).filter(|more| *more > 0) {
+        names.push(format!("and {more} more"));
+    }
+    format!("holding {}", names.join(", "))
+}
+
+/// One line without control characters: a line break would begin another message.
+pub(super) fn one_line(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    printable(&lines.join("; "), MAX_STATUS_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(started_up: bool, (reloads, reloading): (u64, bool), stopping: bool) -> Report {
+        Report { started_up, lifecycle: Lifecycle { reloads, reloading, stopping }, status: None }
+    }
+
+    /// All messages of these reports, one after the other.
+    fn told(reports: impl IntoIterator<Item = Report>) -> Vec<Vec<Message>> {
+        let mut told = Told::default();
+        let messages = |report| {
+            let (messages, now) = told.news(report);
+            told = now;
+            messages
+        };
+        reports.into_iter().map(messages).collect()
+    }
+
+    #[test]
+    fn the_start_is_complete_once_and_stays_so() {
+        let waits = || report(false, (0, false), false);
+        let holds = || report(true, (0, false), false);
+        assert_eq!(told([waits(), holds(), holds()]), [vec![], vec![Message::Ready], vec![]]);
+    }
+
+    #[test]
+    fn the_end_of_a_reload_does_not_complete_a_start() {
+        let reports = [
+            report(false, (1, true), false),
+            report(false, (1, false), false),
+            report(true, (1, false), false),
+            report(true, (2, true), false),
+            report(true, (2, false), false),
+        ];
+        let expected = [vec![], vec![], vec![Message::Ready], vec![Message::Reloading], vec![Message::Ready]];
+        assert_eq!(told(reports), expected);
+    }
+
+    #[test]
+    fn a_reload_between_two_reports_is_reported_too() {
+        let reports = [
+            report(true, (0, false), false),
+            report(true, (2, false), false),
+            report(true, (3, true), false),
+            report(true, (4, true), false),
+        ];
+        let expected = [
+            vec![Message::Ready],
+            vec![Message::Reloading, Message::Ready],
+            vec![Message::Reloading],
+            vec![Message::Reloading],
+        ];
+        assert_eq!(told(reports), expected);
+    }
+
+    #[test]
+    fn after_a_stop_only_the_status_changes() {
+        let status = |text: &str| Report { status: Some(text.to_owned()), ..report(true, (1, false), true) };
+        let reports = [report(false, (0, false), true), status("draining"), status("draining")];
+        let expected = [vec![Message::Stopping], vec![Message::Status("draining".to_owned())], vec![]];
+        assert_eq!(told(reports), expected);
+    }
+
+    #[test]
+    fn a_message_that_was_not_sent_is_due_again() {
+        let told = Told::default();
+        let holds = || report(true, (0, false), false);
+        assert_eq!(told.news(holds()).0, [Message::Ready]);
+        assert_eq!(told.news(holds()).0, [Message::Ready]);
+    }
+
+    #[test]
+    fn a_status_is_one_line_of_bounded_length() {
+        assert_eq!(one_line("a: is wrong\n\n  READY=1\x1b\n"), "a: is wrong; READY=1\\u{1b}");
+        assert!(one_line(&"x".repeat(5000)).len() <= MAX_STATUS_BYTES + '…'.len_utf8());
+    }
+}
