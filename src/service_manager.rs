@@ -4,6 +4,7 @@
 //! only while it does, so that a stuck agent is ended by `WatchdogSec=`.
 
 mod report;
+mod schedule;
 
 use std::io;
 use std::path::PathBuf;
@@ -21,24 +22,16 @@ use crate::config::Naming;
 use crate::http::servers::Stop;
 use crate::log_events::SERVICE_MANAGER_NOT_NOTIFIED;
 use crate::status::Snapshot;
-use crate::watchdog::{HEARTBEAT, Watchdog};
-use report::{Message, Report, Told, one_line};
+use crate::watchdog::Watchdog;
+use report::{Message, Report, Reported, one_line};
+use schedule::Schedule;
 use slotkeeper_semaphore::Moment;
 
 /// Names the service manager's socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// The text of the status changes at most this often: a crowd moves many times a second.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// While the agent starts or stops, its time-outs are extended by this much, and this often.
-const EXTENSION: Duration = Duration::from_secs(30);
-const EXTENSION_INTERVAL: Duration = Duration::from_secs(10);
-/// Reports within `WatchdogSec=`, so that two may be late.
-const REPORTS_PER_WATCHDOG: u32 = 3;
-const MIN_WATCHDOG_INTERVAL: Duration = Duration::from_millis(100);
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest wait for the last message.
-const MAX_TIME: Duration = Duration::from_secs(1);
+const MAX_SEND_TIME: Duration = Duration::from_secs(1);
 
 /// What the snapshots do not say about the agent's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,14 +53,8 @@ pub struct Reporter {
     lifecycle: watch::Receiver<Lifecycle>,
     watchdog: Arc<Watchdog>,
     naming: Naming,
-    /// The time between two reports to the service manager's watchdog, if it has one for this process.
-    watchdog_interval: Option<Duration>,
-    told: Told,
-    /// The status was not computed from the last snapshot.
-    is_stale: bool,
-    status_due: Moment,
-    extension_due: Moment,
-    watchdog_due: Moment,
+    reported: Reported,
+    schedule: Schedule,
     /// The last message could not be sent, which is logged once.
     failed: bool,
 }
@@ -80,23 +67,10 @@ impl Reporter {
         watchdog: Arc<Watchdog>,
         naming: Naming,
     ) -> Option<Self> {
-        let socket = std::env::var_os(SOCKET)?.into();
-        let interval = |within: Duration| (within / REPORTS_PER_WATCHDOG).max(MIN_WATCHDOG_INTERVAL);
-        let now = clock::now();
-        Some(Self {
-            socket,
-            snapshots,
-            lifecycle,
-            watchdog,
-            naming,
-            watchdog_interval: sd_notify::watchdog_enabled().map(interval),
-            told: Told::default(),
-            is_stale: true,
-            status_due: now,
-            extension_due: now,
-            watchdog_due: now,
-            failed: false,
-        })
+        let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty())?.into();
+        let schedule = Schedule::new(sd_notify::watchdog_enabled(), clock::now());
+        let reported = Reported::default();
+        Some(Self { socket, snapshots, lifecycle, watchdog, naming, reported, schedule, failed: false })
     }
 
     /// Reports until the servers end.
@@ -119,7 +93,7 @@ impl Reporter {
                     stop.await;
                     return Ok(());
                 },
-                Ok(()) = self.snapshots.changed() => self.is_stale = true,
+                Ok(()) = self.snapshots.changed() => self.schedule.stale(),
             }
         }
     }
@@ -130,49 +104,30 @@ impl Reporter {
         let lifecycle = *self.lifecycle.borrow_and_update();
         // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update());
-        let status = (self.is_stale && self.status_due <= now).then(|| {
-            self.is_stale = false;
-            self.status_due = now + STATUS_INTERVAL;
-            report::status(&snapshot, lifecycle, self.naming, now)
-        });
+        let status = self.schedule.take_status(now);
+        let status = status.then(|| report::status(&snapshot, lifecycle, self.naming, now));
         let report = Report { started_up: snapshot.started_up, lifecycle, status };
-        let (mut messages, told) = self.told.news(report);
-        if self.watchdog.is_alive(now) {
-            if let Some(interval) = self.watchdog_interval.filter(|_| self.watchdog_due <= now) {
-                self.watchdog_due = now + interval;
-                messages.push(Message::Watchdog);
-            }
-            if told.is_timed() && self.extension_due <= now {
-                self.extension_due = now + EXTENSION_INTERVAL;
-                messages.push(Message::Extend(EXTENSION));
-                // The ages in it.
-                self.is_stale = true;
-            }
-        }
+        let (mut messages, reported) = self.reported.news(report);
+        messages.extend(self.schedule.progress(reported.is_timed(), self.watchdog.silence(now), now));
         if messages.is_empty() {
-            self.told = told;
+            self.reported = reported;
         } else {
-            self.send(messages, told).await;
+            self.send(messages, reported).await;
         }
-        let status = self.is_stale.then_some(self.status_due);
-        let extension = self.told.is_timed().then_some(self.extension_due);
-        let watchdog = self.watchdog_interval.map(|_| self.watchdog_due);
-        let retry = self.failed.then_some(now + RETRY_INTERVAL);
-        let due = [status, extension, watchdog, retry].into_iter().flatten();
-        due.fold(now + HEARTBEAT, Moment::min)
+        self.schedule.next(now)
     }
 
-    async fn send(&mut self, messages: Vec<Message>, told: Told) {
+    async fn send(&mut self, messages: Vec<Message>, reported: Reported) {
         // A send blocks while the service manager does not read.
         let sent = tokio::task::spawn_blocking(move || messages.iter().try_for_each(send));
         match sent.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(()) => {
                 self.failed = false;
-                self.told = told;
+                self.reported = reported;
             }
             Err(error) => {
-                // The status that was not sent.
-                self.is_stale = true;
+                // It is due again.
+                self.schedule.stale();
                 if std::mem::replace(&mut self.failed, true) {
                     debug!(%error, socket = %self.socket.display(), "{SERVICE_MANAGER_NOT_NOTIFIED}");
                 } else {
@@ -212,6 +167,6 @@ pub(crate) fn report_end(why: &str) {
         let _ = done.send(send(&message));
     });
     if sender.is_ok() {
-        let _ = is_done.recv_timeout(MAX_TIME);
+        let _ = is_done.recv_timeout(MAX_SEND_TIME);
     }
 }

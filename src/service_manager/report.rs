@@ -39,7 +39,7 @@ pub(super) struct Report {
 
 /// What the service manager knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Reported {
     /// The start is complete.
     ready: bool,
     reloads: u64,
@@ -48,7 +48,7 @@ pub(super) struct Told {
     status: String,
 }
 
-impl Told {
+impl Reported {
     /// Whether a time-out of the service manager counts: that of the start or that of the stop.
     pub(super) fn is_timed(&self) -> bool {
         !self.ready || self.stopping
@@ -62,7 +62,7 @@ impl Told {
         let Report { started_up, lifecycle, status } = report;
         let mut messages = Vec::new();
         let stopping = self.stopping || lifecycle.stopping;
-        let ready = self.ready || started_up && !stopping;
+        let ready = self.ready || started_up;
         if ready && !self.ready {
             messages.push(Message::Ready);
         }
@@ -75,6 +75,10 @@ impl Told {
             messages.push(Message::Ready);
         }
         if stopping && !self.stopping {
+            if self.reloading {
+                // systemd takes no notice of a stop during a reload.
+                messages.push(Message::Ready);
+            }
             messages.push(Message::Stopping);
         }
         let news = status.filter(|status| *status != self.status);
@@ -130,11 +134,11 @@ mod tests {
     }
 
     /// All messages of these reports, one after the other.
-    fn told(reports: impl IntoIterator<Item = Report>) -> Vec<Vec<Message>> {
-        let mut told = Told::default();
+    fn sent(reports: impl IntoIterator<Item = Report>) -> Vec<Vec<Message>> {
+        let mut reported = Reported::default();
         let messages = |report| {
-            let (messages, now) = told.news(report);
-            told = now;
+            let (messages, now) = reported.news(report);
+            reported = now;
             messages
         };
         reports.into_iter().map(messages).collect()
@@ -144,7 +148,7 @@ mod tests {
     fn the_start_is_complete_once_and_stays_so() {
         let waits = || report(false, (0, false), false);
         let holds = || report(true, (0, false), false);
-        assert_eq!(told([waits(), holds(), holds()]), [vec![], vec![Message::Ready], vec![]]);
+        assert_eq!(sent([waits(), holds(), holds()]), [vec![], vec![Message::Ready], vec![]]);
     }
 
     #[test]
@@ -157,7 +161,7 @@ mod tests {
             report(true, (2, false), false),
         ];
         let expected = [vec![], vec![], vec![Message::Ready], vec![Message::Reloading], vec![Message::Ready]];
-        assert_eq!(told(reports), expected);
+        assert_eq!(sent(reports), expected);
     }
 
     #[test]
@@ -174,23 +178,42 @@ mod tests {
             vec![Message::Reloading],
             vec![Message::Reloading],
         ];
-        assert_eq!(told(reports), expected);
+        assert_eq!(sent(reports), expected);
     }
 
     #[test]
     fn after_a_stop_only_the_status_changes() {
-        let status = |text: &str| Report { status: Some(text.to_owned()), ..report(true, (1, false), true) };
+        let status = |text: &str| Report { status: Some(text.to_owned()), ..report(false, (1, false), true) };
         let reports = [report(false, (0, false), true), status("draining"), status("draining")];
         let expected = [vec![Message::Stopping], vec![Message::Status("draining".to_owned())], vec![]];
-        assert_eq!(told(reports), expected);
+        assert_eq!(sent(reports), expected);
+    }
+
+    #[test]
+    fn a_stop_ends_a_reload() {
+        let reports = [
+            report(true, (0, false), false),
+            report(true, (1, true), false),
+            report(true, (1, true), true),
+            report(true, (1, false), true),
+        ];
+        let expected =
+            [vec![Message::Ready], vec![Message::Reloading], vec![Message::Ready, Message::Stopping], vec![]];
+        assert_eq!(sent(reports), expected);
+    }
+
+    #[test]
+    fn a_short_hold_is_a_start_too() {
+        let reports = [report(false, (0, false), false), report(true, (0, false), true)];
+        assert_eq!(sent(reports), [vec![], vec![Message::Ready, Message::Stopping]]);
     }
 
     #[test]
     fn a_message_that_was_not_sent_is_due_again() {
-        let told = Told::default();
+        let reported = Reported::default();
         let holds = || report(true, (0, false), false);
-        assert_eq!(told.news(holds()).0, [Message::Ready]);
-        assert_eq!(told.news(holds()).0, [Message::Ready]);
+        assert_eq!(reported.news(holds()).0, [Message::Ready]);
+        assert_eq!(reported.news(holds()).0, [Message::Ready]);
     }
 
     #[test]
