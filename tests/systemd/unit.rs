@@ -1,0 +1,94 @@
+//! Agents as instances of slotkeeper@.service.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use serde_json::Value;
+
+use crate::consul::Consul;
+use crate::http;
+use crate::machine::Machine;
+use crate::operator::Operator;
+use crate::support::ports::Ports;
+use crate::wait_for;
+
+/// The semaphore of all tests here, and its prefix.
+pub(crate) const PREFIX: &str = "service/warehouse/writers";
+
+/// A machine with a Consul, whose instances have endpoints of their own.
+pub(crate) struct Host {
+    machine: Machine,
+    consul: Consul,
+    pub(crate) operator: Operator,
+    endpoints: RefCell<BTreeMap<String, Ports>>,
+}
+
+impl Host {
+    pub(crate) fn boot() -> Self {
+        Self::of(Machine::boot())
+    }
+
+    pub(crate) fn of(machine: Machine) -> Self {
+        let consul = Consul::start();
+        let operator = Operator::at(&consul.address());
+        Self { machine, consul, operator, endpoints: RefCell::default() }
+    }
+
+    pub(crate) fn consul(&mut self) -> &mut Consul {
+        &mut self.consul
+    }
+
+    /// Writes an instance's configuration: one of one slot at [`PREFIX`]; `entry` has the rest of that entry, and `rest` other sections.
+    pub(crate) fn configure(&self, instance: &str, entry: &str, rest: &str) {
+        let mut endpoints = self.endpoints.borrow_mut();
+        let ports = endpoints.entry(instance.to_owned()).or_insert_with(Ports::reserve);
+        let config = format!(
+            "consul: {{address: '{}'}}\nhttp: {{listen: '{}'}}\nlog: {{level: debug}}\n\
+             semaphores: [{{name: writers, prefix: {PREFIX}, limit: 1{entry}}}]\n{rest}",
+            self.consul.address(),
+            ports.addr(0)
+        );
+        self.write(&format!("/etc/slotkeeper/{instance}.yaml"), &config);
+    }
+
+    /// Adds settings to an instance, or to the template where `instance` is empty.
+    pub(crate) fn drop_in(&self, unit: &str, text: &str) {
+        self.write(&format!("/etc/systemd/system/{unit}.d/test.conf"), text);
+        self.systemctl(&["daemon-reload"]);
+    }
+
+    /// An instance's status.
+    pub(crate) fn status(&self, instance: &str) -> Value {
+        let address = self.endpoints.borrow()[instance].addr(0).to_string();
+        serde_json::from_str(&http::request(&address, "GET /v1/status", "").body).unwrap()
+    }
+
+    /// The session of an instance and its fencing token.
+    pub(crate) fn holding(&self, instance: &str) -> (String, u64) {
+        let status = self.status(instance);
+        let token = status["semaphores"][0]["fencing_token"].as_u64();
+        let session = status["session"]["id"].as_str().unwrap_or_default();
+        (session.to_owned(), token.unwrap_or_else(|| panic!("no slot is held: {status}")))
+    }
+
+    /// The process id of a service inside the machine.
+    pub(crate) fn main_pid(&self, unit: &str) -> String {
+        self.property(unit, "MainPID")
+    }
+
+    /// Waits until a service has another process than this one and is up.
+    pub(crate) fn await_another_process(&self, unit: &str, earlier: &str) {
+        wait_for(&format!("another process of {unit} than {earlier}"), || {
+            self.main_pid(unit) != earlier && self.property(unit, "ActiveState") == "active"
+        });
+    }
+}
+
+impl Deref for Host {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
+}
