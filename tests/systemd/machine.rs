@@ -1,6 +1,7 @@
 //! A machine that systemd runs: a bare Debian, booted as process 1 of namespaces.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -42,9 +43,16 @@ impl Machine {
     }
 
     fn start(binary: Option<&Path>) -> Self {
-        assert!(rustix::process::geteuid().is_root(), "only root can boot systemd in namespaces: run the tests as root");
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "only root can boot systemd in namespaces: run the tests as root"
+        );
         let root = Path::new(REPOSITORY).join(".tools/systemd-root/bookworm");
-        assert!(root.join("etc/made-from").exists(), "no {}: run scripts/systemd-root, which makes it", root.display());
+        assert!(
+            root.join("etc/made-from").exists(),
+            "no {}: run scripts/systemd-root, which makes it",
+            root.display()
+        );
         let mut launcher = Command::new(Path::new(REPOSITORY).join("tests/systemd/boot"))
             .arg(root)
             .args(binary)
@@ -105,7 +113,18 @@ impl Machine {
         std::fs::write(path, text).unwrap();
     }
 
-    /// What the units logged, and systemd about them.
+    /// What a file inside contains, if it is there.
+    pub(crate) fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path(path)).unwrap_or_default()
+    }
+
+    /// Writes a program.
+    pub(crate) fn install(&self, path: &str, script: &str) {
+        self.write(path, script);
+        std::fs::set_permissions(self.path(path), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    /// What a unit has logged, and systemd about it.
     pub(crate) fn journal(&self, unit: &str) -> String {
         self.run(&["journalctl", "--no-pager", "--output=cat", "--unit", unit])
     }
@@ -114,7 +133,8 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.init.is_empty() {
-            let journal = self.command(&["journalctl", "--no-pager", "--lines=150", "--output=short-precise"]).output();
+            let journal =
+                self.command(&["journalctl", "--no-pager", "--lines=150", "--output=short-precise"]).output();
             eprintln!("journal of the machine:\n{}", journal.map(|output| said(&output)).unwrap_or_default());
         }
         drop(self.launcher.stdin.take());

@@ -24,6 +24,8 @@ mod http;
 mod operator;
 
 mod gate;
+mod job;
+mod life;
 mod machine;
 mod unit;
 

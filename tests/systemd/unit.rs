@@ -10,6 +10,7 @@ use crate::consul::Consul;
 use crate::http;
 use crate::machine::Machine;
 use crate::operator::Operator;
+use crate::support::consul::Setup;
 use crate::support::ports::Ports;
 use crate::wait_for;
 
@@ -19,24 +20,30 @@ pub(crate) const PREFIX: &str = "service/warehouse/writers";
 /// A machine with a Consul, whose instances have endpoints of their own.
 pub(crate) struct Host {
     machine: Machine,
-    consul: Consul,
+    pub(crate) consul: Consul,
     pub(crate) operator: Operator,
     endpoints: RefCell<BTreeMap<String, Ports>>,
 }
 
 impl Host {
     pub(crate) fn boot() -> Self {
-        Self::of(Machine::boot())
+        Self::boot_with(Setup::default())
     }
 
-    pub(crate) fn of(machine: Machine) -> Self {
-        let consul = Consul::start();
+    /// With a Consul as `setup` says.
+    pub(crate) fn boot_with(setup: Setup) -> Self {
+        Self::of(Machine::boot(), setup)
+    }
+
+    pub(crate) fn of(machine: Machine, setup: Setup) -> Self {
+        let consul = Consul::start_with(setup);
         let operator = Operator::at(&consul.address());
         Self { machine, consul, operator, endpoints: RefCell::default() }
     }
 
-    pub(crate) fn consul(&mut self) -> &mut Consul {
-        &mut self.consul
+    /// Where its Consul listens.
+    pub(crate) fn address(&self) -> String {
+        self.consul.address()
     }
 
     /// Writes an instance's configuration: one of one slot at [`PREFIX`]; `entry` has the rest of that entry, and `rest` other sections.
@@ -52,8 +59,9 @@ impl Host {
         self.write(&format!("/etc/slotkeeper/{instance}.yaml"), &config);
     }
 
-    /// Adds settings to an instance, or to the template where `instance` is empty.
+    /// Adds settings to a unit.
     pub(crate) fn drop_in(&self, unit: &str, text: &str) {
+        let unit = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
         self.write(&format!("/etc/systemd/system/{unit}.d/test.conf"), text);
         self.systemctl(&["daemon-reload"]);
     }
@@ -70,6 +78,16 @@ impl Host {
         let token = status["semaphores"][0]["fencing_token"].as_u64();
         let session = status["session"]["id"].as_str().unwrap_or_default();
         (session.to_owned(), token.unwrap_or_else(|| panic!("no slot is held: {status}")))
+    }
+
+    /// Waits until an agent waits in the queue behind one that holds the slot.
+    pub(crate) fn await_waiter(&self) {
+        wait_for("an agent in the queue", || self.operator.keys(PREFIX).len() == 3);
+    }
+
+    /// Waits until an instance holds its slot.
+    pub(crate) fn await_holding(&self, instance: &str) {
+        wait_for("the slot", || self.status(instance)["semaphores"][0]["state"] == "held");
     }
 
     /// The process id of a service inside the machine.
