@@ -5,8 +5,9 @@ use rustix::process::Signal;
 use crate::unit::{Host, PREFIX};
 use crate::wait_for;
 
-const AGENT: &str = "slotkeeper@writers";
-const EXIT: &str = ", on_lost: exit";
+pub(crate) const AGENT: &str = "slotkeeper@writers";
+/// An entry for an agent that other units are bound to.
+pub(crate) const EXIT: &str = ", on_lost: exit";
 
 /// A worker that writes down whether its agent is ready when it starts, and when it has almost stopped.
 const WORKER: &str = "#!/bin/sh
@@ -19,17 +20,20 @@ while :; do sleep 0.05; done
 /// A machine with the example's worker.
 fn with_worker() -> Host {
     let host = Host::boot();
-    host.write(
-        "/etc/systemd/system/import-worker.service",
-        include_str!("../../packaging/systemd/examples/import-worker.service"),
-    );
-    host.install("/usr/local/bin/import-worker", WORKER);
-    host.systemctl(&["enable", "import-worker"]);
+    install_worker(&host);
     host
 }
 
+/// Installs and enables the example's worker.
+pub(crate) fn install_worker(host: &Host) {
+    let unit = include_str!("../../packaging/systemd/examples/import-worker.service");
+    host.write("/etc/systemd/system/import-worker.service", unit);
+    host.install("/usr/local/bin/import-worker", WORKER);
+    host.systemctl(&["enable", "import-worker"]);
+}
+
 /// What the worker has written, one line an event.
-fn worker(host: &Host) -> Vec<String> {
+pub(crate) fn worker(host: &Host) -> Vec<String> {
     host.read("/run/worker").lines().map(str::to_owned).collect()
 }
 

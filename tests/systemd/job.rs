@@ -3,25 +3,24 @@
 use crate::unit::{Host, PREFIX};
 use crate::wait_for;
 
-/// A machine with the example's timer, which fires at once, and its service, whose command is this script.
+/// A machine with the example's timer and service, whose command is this script.
 fn with_timer(script: &str) -> Host {
     let host = Host::boot();
-    host.write(
-        "/etc/systemd/system/nightly-import.service",
-        include_str!("../../packaging/systemd/examples/nightly-import.service"),
-    );
-    host.write(
-        "/etc/systemd/system/nightly-import.timer",
-        include_str!("../../packaging/systemd/examples/nightly-import.timer"),
-    );
+    install_timer(&host, script, PREFIX);
+    host
+}
+
+/// Installs the example's timer, which fires at once, and its service with another prefix.
+pub(crate) fn install_timer(host: &Host, script: &str, prefix: &str) {
+    let service = include_str!("../../packaging/systemd/examples/nightly-import.service");
+    host.write("/etc/systemd/system/nightly-import.service", &service.replace(PREFIX, prefix));
+    let timer = include_str!("../../packaging/systemd/examples/nightly-import.timer");
+    host.write("/etc/systemd/system/nightly-import.timer", timer);
     host.install("/usr/local/bin/import", script);
     let now = "[Timer]\nOnCalendar=\nOnActiveSec=0\nRandomizedDelaySec=0\nAccuracySec=1ms\n";
     host.drop_in("nightly-import.timer", now);
-    host.drop_in(
-        "nightly-import.service",
-        &format!("[Service]\nEnvironment=CONSUL_HTTP_ADDR={}\n", host.address()),
-    );
-    host
+    let consul = format!("[Service]\nEnvironment=CONSUL_HTTP_ADDR={}\n", host.address());
+    host.drop_in("nightly-import.service", &consul);
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod gate;
 mod job;
 mod life;
 mod machine;
+mod package;
 mod unit;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::TcpStream;
 use std::ops::Deref;
 
 use serde_json::Value;
@@ -66,10 +67,16 @@ impl Host {
         self.systemctl(&["daemon-reload"]);
     }
 
-    /// An instance's status.
-    pub(crate) fn status(&self, instance: &str) -> Value {
+    /// An instance's status, if it serves it.
+    pub(crate) fn try_status(&self, instance: &str) -> Option<Value> {
         let address = self.endpoints.borrow()[instance].addr(0).to_string();
-        serde_json::from_str(&http::request(&address, "GET /v1/status", "").body).unwrap()
+        let open = TcpStream::connect(&address).is_ok();
+        open.then(|| serde_json::from_str(&http::request(&address, "GET /v1/status", "").body).unwrap())
+    }
+
+    /// The status of an instance that runs.
+    pub(crate) fn status(&self, instance: &str) -> Value {
+        self.try_status(instance).unwrap_or_else(|| panic!("no agent serves the status of {instance}"))
     }
 
     /// The session of an instance and its fencing token.
