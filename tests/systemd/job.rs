@@ -13,7 +13,10 @@ fn with_timer(script: &str) -> Host {
 /// Installs the example's timer, which fires at once, and its service with another prefix.
 pub(crate) fn install_timer(host: &Host, script: &str, prefix: &str) {
     let service = include_str!("../../packaging/systemd/examples/nightly-import.service");
-    host.write("/etc/systemd/system/nightly-import.service", &service.replace(PREFIX, prefix));
+    host.write(
+        "/etc/systemd/system/nightly-import.service",
+        &service.replace("service/warehouse/imports", prefix),
+    );
     let timer = include_str!("../../packaging/systemd/examples/nightly-import.timer");
     host.write("/etc/systemd/system/nightly-import.timer", timer);
     host.install("/usr/local/bin/import", script);
@@ -73,10 +76,8 @@ fn a_stopped_job_has_its_slot_until_it_has_ended() {
 #[test]
 fn a_service_starts_its_command_on_a_slot_and_again_after_a_loss() {
     let host = Host::boot();
-    host.write(
-        "/etc/systemd/system/loader.service",
-        include_str!("../../packaging/systemd/examples/loader.service"),
-    );
+    let unit = include_str!("../../packaging/systemd/examples/loader.service");
+    host.write("/etc/systemd/system/loader.service", &unit.replace("service/warehouse/loaders", PREFIX));
     host.install(
         "/usr/local/bin/loader",
         "#!/bin/sh\necho \"$SLOTKEEPER_FENCING_TOKEN\" >> /run/loader\nexec sleep infinity\n",

@@ -71,6 +71,20 @@ fn a_restart_and_a_crash_keep_the_slot_and_a_stop_hands_it_off() {
 }
 
 #[test]
+fn a_stop_takes_as_long_as_the_drain() {
+    let host = Host::boot();
+    host.configure("writers", "", "drain: {hold: 16s}\n");
+    // The agent extends it every 10 s.
+    host.drop_in(AGENT, "[Service]\nTimeoutStopSec=12s\n");
+    host.systemctl(&["start", AGENT]);
+    let held = host.holding("writers");
+    host.systemctl(&["stop", AGENT]);
+    assert_eq!(host.property(AGENT, "Result"), "success");
+    assert_eq!(host.operator.session(&held.0), None);
+    host.operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
 fn a_stuck_agent_is_restarted_and_resumes_its_slot() {
     let host = started();
     let (held, process) = (host.holding("writers"), host.main_pid(AGENT));

@@ -28,6 +28,7 @@ mod job;
 mod life;
 mod machine;
 mod package;
+mod page;
 mod unit;
 
 use std::time::Duration;

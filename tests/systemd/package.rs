@@ -106,7 +106,7 @@ fn a_package_holds_slots_and_leaves_nothing_when_purged() {
     assert_eq!(left, [""; 0]);
     assert!(!host.path("/run/slotkeeper").exists());
     host.systemctl(&["daemon-reload"]);
-    assert_eq!(host.systemctl(&["list-units", "--all", "--plain", "--no-legend", "*slotkeeper*"]), "");
+    assert_eq!(host.systemctl(&["list-units", "--all", "--plain", "--no-legend", "slotkeeper@*"]), "");
     assert!(host.read("/etc/passwd").contains("\nslotkeeper:"), "the user stays");
 }
 
