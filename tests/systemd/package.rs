@@ -37,8 +37,8 @@ impl Host {
         std::fs::copy(package, self.path("/tmp/package.deb")).unwrap();
         self.run(&["dpkg", "--install", "/tmp/package.deb"]);
         let version = self.run(&["dpkg-query", "--show", "--showformat=${Version}", "slotkeeper"]);
-        // The Debian revision is not the program's.
-        version.split('-').next().unwrap().to_owned()
+        // Without the Debian revision; a tilde is the hyphen of a pre-release.
+        version.rsplit_once('-').map_or(&*version, |(program, _)| program).replace('~', "-")
     }
 
     /// The version of an instance's process.
