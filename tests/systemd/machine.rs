@@ -47,12 +47,10 @@ impl Machine {
             rustix::process::geteuid().is_root(),
             "only root can boot systemd in namespaces: run the tests as root"
         );
-        let root = Path::new(REPOSITORY).join(".tools/systemd-root/bookworm");
-        assert!(
-            root.join("etc/made-from").exists(),
-            "no {}: run scripts/systemd-root, which makes it",
-            root.display()
-        );
+        let suite = std::env::var("SYSTEMD_SUITE").unwrap_or("bookworm".to_owned());
+        let root = Path::new(REPOSITORY).join(".tools/systemd-root").join(&suite);
+        let made = root.join("etc/made-from").exists();
+        assert!(made, "no {}: run scripts/systemd-root {suite}, which makes it", root.display());
         let mut launcher = Command::new(Path::new(REPOSITORY).join("tests/systemd/boot"))
             .arg(root)
             .args(binary)
