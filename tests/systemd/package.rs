@@ -1,4 +1,4 @@
-//! The Debian package on a bare machine: what it installs works, and goes again.
+//! The Debian package on a bare machine: what it installs works, and is removed again.
 //!
 //! scripts/release builds the packages.
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::gate::{AGENT, EXIT, install_worker, worker};
+use crate::gate::{AGENT, EXIT, await_worker, install_worker, worker};
 use crate::job::install_timer;
 use crate::machine::Machine;
 use crate::support::consul::Setup;
@@ -77,7 +77,7 @@ fn a_package_holds_slots_and_leaves_nothing_when_purged() {
     host.configure("writers", EXIT, "");
     install_worker(&host);
     host.systemctl(&["enable", "--now", AGENT]);
-    host.await_property("import-worker", "ActiveState", "active");
+    await_worker(&host, &["started, ready"]);
     assert_eq!(host.operator.holders(PREFIX), [host.holding("writers").0]);
     assert_eq!(host.running_version("writers"), version);
     install_timer(&host, "#!/bin/sh\necho \"$*\" >> /run/job\n", "service/nightly");
@@ -121,6 +121,8 @@ fn an_upgrade_keeps_the_slot_and_its_place_in_the_queue() {
     host.systemctl(&["start", AGENT]);
     host.systemctl(&["start", "--no-block", "slotkeeper@next"]);
     host.await_waiter();
+    host.await_files("writers");
+    await_worker(&host, &["started, ready"]);
     let (held, process) = (host.holding("writers"), host.main_pid(AGENT));
     let waiting = host.status("next")["session"]["id"].clone();
     assert_eq!(host.running_version("writers"), version);
@@ -133,8 +135,7 @@ fn an_upgrade_keeps_the_slot_and_its_place_in_the_queue() {
     assert_eq!(host.holding("writers"), held);
     let is_next = |status: Value| status["agent"]["version"] == *next && status["session"]["id"] == waiting;
     wait_for("the waiting agent's new version", || host.try_status("next").is_some_and(is_next));
-    host.await_property("import-worker", "ActiveState", "active");
-    assert_eq!(worker(&host), ["started, ready", "stopped, ready", "started, ready"]);
+    await_worker(&host, &["started, ready", "stopped, ready", "started, ready"]);
 
     host.systemctl(&["stop", AGENT]);
     host.await_property("slotkeeper@next", "ActiveState", "active");

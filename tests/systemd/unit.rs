@@ -47,7 +47,8 @@ impl Host {
         self.consul.address()
     }
 
-    /// Writes an instance's configuration: one of one slot at [`PREFIX`]; `entry` has the rest of that entry, and `rest` other sections.
+    /// Writes an instance's configuration: a semaphore of one slot at [`PREFIX`]. `entry` is the rest of that entry, `rest` has
+    /// other sections.
     pub(crate) fn configure(&self, instance: &str, entry: &str, rest: &str) {
         let mut endpoints = self.endpoints.borrow_mut();
         let ports = endpoints.entry(instance.to_owned()).or_insert_with(Ports::reserve);
@@ -95,6 +96,15 @@ impl Host {
     /// Waits until an instance holds its slot.
     pub(crate) fn await_holding(&self, instance: &str) {
         wait_for("the slot", || self.status(instance)["semaphores"][0]["state"] == "held");
+    }
+
+    /// Waits until an instance has written the fencing token of its slot into its files, which it does after `READY=1`.
+    pub(crate) fn await_files(&self, instance: &str) {
+        let (_, token) = self.holding(instance);
+        for file in ["session.json", "ready"] {
+            let path = format!("/run/slotkeeper/{instance}/{file}");
+            wait_for(&format!("the token in {path}"), || self.read(&path).contains(&token.to_string()));
+        }
     }
 
     /// The process id of a service inside the machine.
