@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use crate::wait_for;
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
+/// For one command: `systemctl start` waits as long as an agent waits for its slot.
+const MAX_SECONDS: &str = "90";
 
 /// A machine of the test's own, with the network of this one. It ends with this value, and with the test's process.
 #[derive(Debug)]
@@ -70,10 +72,11 @@ impl Machine {
         machine
     }
 
-    /// A command inside.
+    /// A command inside, which has at most [`MAX_SECONDS`].
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.init, "--mount", "--uts", "--ipc", "--pid", "--cgroup"]).args(words);
+        command.args(["--target", &self.init, "--mount", "--uts", "--ipc", "--pid", "--cgroup"]);
+        command.args(["timeout", "--kill-after=5", MAX_SECONDS]).args(words);
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
         command
     }
