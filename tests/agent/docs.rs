@@ -64,6 +64,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("runbooks", "tests/monitoring/rules.rs"),
     ("schemas", "tests/agent/schemas.rs"),
     ("step-by-step.md", "tests/agent/steps.rs"),
+    ("systemd.md", "tests/systemd/page.rs"),
     ("troubleshooting.md", "tests/agent/troubleshooting.rs"),
 ];
 

@@ -120,7 +120,7 @@ impl Page {
                         prints.extend(block.into_iter().map(str::to_owned));
                     }
                 }
-                ("promql" | "hcl" | "json", "") => {}
+                ("promql" | "hcl" | "ini" | "json", "") => {}
                 ("yaml", "") => {
                     let name = block.first().and_then(|line| line.strip_prefix("# "));
                     if let Some(name) = name.filter(|name| name.ends_with(".yaml") && !name.contains(' ')) {
