@@ -146,8 +146,8 @@ fn read(lock: &Path) -> io::Result<(File, Option<Claimant>)> {
 fn has_locked(pid: u32, file: &File) -> io::Result<bool> {
     let wanted = file.metadata()?;
     match has_open_and_locked(pid, &wanted) {
-        // Only root sees the open files of an agent; every user sees its locks.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+        // Only root sees the open files of an agent; every user sees its locks. `hidepid=invisible` hides the whole process.
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound) => {
             Ok(is_among(&fs::read_to_string("/proc/locks")?, pid, wanted.ino()))
         }
         told => told,

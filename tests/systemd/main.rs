@@ -34,9 +34,9 @@ mod unit;
 use std::time::Duration;
 
 /// Machines start slowly where several tests share a processor.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Waits until the condition holds.
 fn wait_for(what: &str, condition: impl FnMut() -> bool) {
-    support::wait::within(PATIENCE, what, condition);
+    support::wait::within(MAX_WAIT, what, condition);
 }
