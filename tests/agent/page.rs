@@ -235,6 +235,7 @@ fn is_like(expected: &str, line: &str) -> bool {
 /// What a reader has on the `PATH`, and in the folder. Where no other agent is meant, the commands that ask one ask the page's own.
 fn tools(folder: &Path, ports: &Ports) {
     std::os::unix::fs::symlink(format!("{REPOSITORY}/examples"), folder.join("examples")).unwrap();
+    std::os::unix::fs::symlink(format!("{REPOSITORY}/clients"), folder.join("clients")).unwrap();
     let bin = folder.join("bin");
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(crate::support::consul::binary(), bin.join("consul")).unwrap();

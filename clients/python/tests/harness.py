@@ -24,7 +24,7 @@ TTL = 10.0
 """The TTL of the agents' sessions: the shortest that Consul has."""
 
 LEASE = TTL * 0.9
-"""The most that is left of a lease. The agent renews its session each third of the TTL: a renewal returns two thirds or more."""
+"""The most that is left of a lease. A renewal returns two thirds of it or more, since the agent renews by itself."""
 
 RENEWED = LEASE * 0.6
 """More than this is left after a renewal."""
