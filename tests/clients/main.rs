@@ -1,7 +1,7 @@
 //! The clients of the control API, each by its own linters and tests, against the real agent; and docs/clients.md, whose examples
 //! are theirs.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 #[path = "../support/wait.rs"]
 mod wait;
@@ -82,9 +82,14 @@ fn typescript() {
     assert_passes("typescript");
 }
 
+/// A file of the repository.
+fn read(file: &str) -> String {
+    std::fs::read_to_string(Path::new(REPOSITORY).join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
 /// The examples of a Markdown file in a language.
 fn examples(file: &str, language: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(REPOSITORY).join(file)).unwrap();
+    let text = read(file);
     let opening = format!("```{language}\n");
     let blocks = text.split(&opening).skip(1).filter_map(|rest| rest.split_once("```\n"));
     blocks.map(|(example, _)| example.to_owned()).collect()
@@ -119,7 +124,6 @@ fn the_page_has_the_example_in_typescript_that_is_run() {
 
 #[test]
 fn the_package_for_python_has_the_version_and_the_licence_of_the_agent() {
-    let read = |file: &str| std::fs::read_to_string(Path::new(REPOSITORY).join(file)).unwrap();
     let version = format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"));
     let project = read("clients/python/pyproject.toml");
     assert!(project.contains(&version), "clients/python/pyproject.toml has no line{version}");

@@ -216,6 +216,20 @@ def test_a_grant_in_the_instant_of_the_cancellation_is_released(tmp_path_short: 
         ]
 
 
+def test_a_lease_counts_from_before_the_request(tmp_path_short: Path) -> None:
+    def serve(connection: socket.socket, request: bytes) -> None:
+        if not request.startswith(b"DELETE"):
+            time.sleep(1)
+            # The first answer is so old that a renewal has to confirm it.
+            connection.sendall(http_answer("200 OK", GRANTED.replace("9.0", "2.5")))
+
+    with stub(tmp_path_short, serve) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        assert len(server.requests) == 2
+        assert lease.remaining() <= 1.5 - _lease.EXPIRY_MARGIN
+        lease.release()
+
+
 def test_a_grant_whose_first_renewal_fails_is_released(tmp_path_short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_lease, "RENEWALS", 1e9)  # An acquire that took any time at all has waited.
 
