@@ -121,6 +121,8 @@ impl Page {
                     }
                 }
                 ("promql" | "hcl" | "json", "") => {}
+                // tests/clients/main.rs has these.
+                ("python" | "go" | "typescript", "") => {}
                 ("yaml", "") => {
                     let name = block.first().and_then(|line| line.strip_prefix("# "));
                     if let Some(name) = name.filter(|name| name.ends_with(".yaml") && !name.contains(' ')) {

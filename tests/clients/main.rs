@@ -123,6 +123,17 @@ fn the_page_has_the_example_in_typescript_that_is_run() {
 }
 
 #[test]
+fn no_other_page_has_examples_in_these_languages() {
+    for page in std::fs::read_dir(Path::new(REPOSITORY).join("docs")).unwrap() {
+        let name = page.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") && name != "clients.md" {
+            let shown = ["python", "go", "typescript"].map(|language| examples(&format!("docs/{name}"), language).len());
+            assert_eq!(shown, [0; 3], "docs/{name} has an example that no test runs");
+        }
+    }
+}
+
+#[test]
 fn the_package_for_python_has_the_version_and_the_licence_of_the_agent() {
     let version = format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"));
     let project = read("clients/python/pyproject.toml");

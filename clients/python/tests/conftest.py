@@ -10,6 +10,7 @@ import pytest
 from contract import Contract, Documents, fetch
 from harness import Site
 
+from slotkeeper import _clock
 from slotkeeper._transport import Answer, Call, Signal
 
 
@@ -49,11 +50,12 @@ def contract(documents: Documents, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
     def checked_exchange(call: Call, request: bytes, deadline: float, cancel: Signal | None = None) -> Answer:
         call.request = contract.check_request(request)  # type: ignore[attr-defined]
+        call.sent = _clock.now()  # type: ignore[attr-defined]
         return exchange(call, request, deadline, cancel)
 
     def checked_parse(call: Call) -> Answer:
         answer = parse(call)
-        contract.check_answer(call.request, answer)  # type: ignore[attr-defined]
+        contract.check_answer(call.request, call.sent, answer)  # type: ignore[attr-defined]
         return answer
 
     monkeypatch.setattr(Call, "exchange", checked_exchange)

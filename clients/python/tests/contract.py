@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,8 @@ class Contract:
         ]
         self.used: list[str] = []
         self.faults: list[str] = []
+        self.expires: dict[str, float] = {}
+        """When each lease expires by the last answer, counted from before its request."""
 
     def check_request(self, sent: bytes) -> MockRequest:
         """Takes the bytes that were sent."""
@@ -56,8 +59,11 @@ class Contract:
         self._check("request", line, lambda: self._at(request).validate_request(request))
         return request
 
-    def check_answer(self, request: MockRequest, answer: Answer) -> None:
-        """Takes the answer to that request."""
+    def check_answer(self, request: MockRequest, sent: float, answer: Answer) -> None:
+        """Takes the answer to a request of that time."""
+        if answer.status == 200 and answer.body.startswith(b'{"lease"'):
+            lease = json.loads(answer.body)
+            self.expires[lease["lease"]] = sent + lease.get("expires_in_seconds", 0)
         response = MockResponse(answer.body, answer.status, content_type=answer.content_type)
         name = f"{request.method} {request.path}: {answer.status} {answer.body.decode()}"
         self._check("answer", name, lambda: self._at(request).validate_response(request, response))

@@ -206,3 +206,10 @@ def http_answer(status: str, body: str) -> bytes:
     """An answer in one piece."""
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
     return (head + body).encode()
+
+
+GRANTED = (
+    '{"lease":"abc","session":"s","fencing_token":7,"lock_index":null,"slot_indexes":[0],"slot":0,'
+    '"expires_in_seconds":9.0,"expires_in":9.0,"kind":"semaphore","name":"licences","prefix":"p","key":null}'
+)
+"""A lease, as an agent grants it."""

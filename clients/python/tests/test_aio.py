@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from contract import Contract
-from harness import LEASE, Site, http_answer, stub, wait_for
-from test_lease import GRANTED
+from harness import GRANTED, LEASE, Site, http_answer, stub, wait_for
 
 import slotkeeper
 from slotkeeper import aio

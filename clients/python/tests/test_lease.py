@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from contract import Contract
-from harness import LEASE, PATIENCE, RENEWED, TTL, Site, http_answer, stub, wait_for
+from harness import GRANTED, LEASE, PATIENCE, RENEWED, TTL, Site, http_answer, stub, wait_for
 
 import slotkeeper
 from slotkeeper import _agent, _clock, _lease
@@ -186,12 +186,6 @@ def test_an_interrupted_wait_leaves_the_queue(site: Site) -> None:
             _, errors = waiter.communicate(timeout=PATIENCE)
         assert b"KeyboardInterrupt" in errors
         wait_for("the queue to be empty", lambda: site.contenders() == 1, LEASE / 2)
-
-
-GRANTED = (
-    '{"lease":"abc","session":"s","fencing_token":7,"lock_index":null,"slot_indexes":[0],"slot":0,'
-    '"expires_in_seconds":9.0,"expires_in":9.0,"kind":"semaphore","name":"licences","prefix":"p","key":null}'
-)
 
 
 def test_a_grant_in_the_instant_of_the_cancellation_is_released(tmp_path_short: Path) -> None:
