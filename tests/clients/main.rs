@@ -84,7 +84,8 @@ fn typescript() {
 
 /// A file of the repository.
 fn read(file: &str) -> String {
-    std::fs::read_to_string(Path::new(REPOSITORY).join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    std::fs::read_to_string(Path::new(REPOSITORY).join(file))
+        .unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 /// The examples of a Markdown file in a language.
@@ -127,7 +128,8 @@ fn no_other_page_has_examples_in_these_languages() {
     for page in std::fs::read_dir(Path::new(REPOSITORY).join("docs")).unwrap() {
         let name = page.unwrap().file_name().into_string().unwrap();
         if name.ends_with(".md") && name != "clients.md" {
-            let shown = ["python", "go", "typescript"].map(|language| examples(&format!("docs/{name}"), language).len());
+            let shown = ["python", "go", "typescript"]
+                .map(|language| examples(&format!("docs/{name}"), language).len());
             assert_eq!(shown, [0; 3], "docs/{name} has an example that no test runs");
         }
     }

@@ -19,9 +19,9 @@ from slotkeeper._transport import Answer, Request, Wire
 class Documents:
     """What an agent serves at a unix socket, at a loopback address, where requests need a token, and at `http.listen`."""
 
-    unix: dict[str, Any]
-    loopback: dict[str, Any]
-    read_only: dict[str, Any]
+    unix: dict[Any, Any]
+    loopback: dict[Any, Any]
+    read_only: dict[Any, Any]
 
 
 class Contract:

@@ -29,8 +29,8 @@ def test_a_lease_is_held_over_several_ttls(site: Site, contract: Contract) -> No
         assert 0 < lease.remaining() <= LEASE
         assert not lease.lost.is_set()
     assert (refusal.value.status, refusal.value.code) == (409, "timed_out")
-    # A third of the lease is 3 s.
-    assert 6 <= contract.used.count("renew_lease") <= 9
+    # A third of what is left after a renewal is 2 s to 3 s.
+    assert 6 <= contract.used.count("renew_lease") <= 13
     assert contract.used.count("release_lease") == 1
 
 

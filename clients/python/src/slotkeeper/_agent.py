@@ -43,7 +43,7 @@ class Agent:
         `wait` is the time in the queue, at most an hour; without it, there is one attempt. `cancel` ends the wait: it is a
         `threading.Event`, or has its `is_set`. `on_loss` is called once, by the lease's thread, if the lease is lost.
 
-        Raises `TimedOut`, `Refused`, `Unavailable` or `Cancelled`.
+        Raises `TimedOut`, `Refused`, `Unavailable`, `Cancelled`, or `Lost` if the lease is lost in the instant of its grant.
         """
         return self._acquire(f"/v1/semaphores/{quote(name, safe='')}/acquire", wait, cancel, on_loss)
 

@@ -26,6 +26,8 @@ EXPIRY_MARGIN = 0.1
 """Seconds before its expiry at which a lease counts as lost, so that the program learns of it in time."""
 
 _log = logging.getLogger("slotkeeper")
+# Only a program that sets up logging sees the lines.
+_log.addHandler(logging.NullHandler())
 
 
 class Lease:
