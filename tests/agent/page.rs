@@ -122,7 +122,7 @@ impl Page {
                 }
                 ("promql" | "hcl" | "json", "") => {}
                 // tests/clients/main.rs has these.
-                ("python" | "go" | "typescript", "") => {}
+                ("python" | "go" | "ts", "") => {}
                 ("yaml", "") => {
                     let name = block.first().and_then(|line| line.strip_prefix("# "));
                     if let Some(name) = name.filter(|name| name.ends_with(".yaml") && !name.contains(' ')) {
