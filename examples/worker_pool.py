@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A pool of workers, of which only as many as the semaphore has slots run the limited part at once, across all machines.
 
+    pip install clients/python
     examples/worker_pool.py --control unix:/run/slotkeeper/control.sock --semaphore writers --workers 8 --items 20
 
 Each worker takes items from a queue. It holds a lease during the part that must be limited. If the lease is lost, the worker
@@ -17,7 +18,7 @@ import threading
 import time
 import traceback
 
-from slotkeeper import Agent, Lease, Lost, Timeout, Refused
+from slotkeeper import Agent, Cancelled, Lease, Lost, Refused, TimedOut, Unavailable
 
 STEPS = 10
 
@@ -70,21 +71,21 @@ def work(
         except queue.Empty:
             return
         try:
-            # Short waits, so that a waiting worker notices a signal.
-            with agent.lease(semaphore, wait="5s") as lease:
-                report(f"worker {number} item {item} start slot {lease.slot} token {lease.token}")
+            with agent.acquire(semaphore, wait="10m", cancel=stopping) as lease:
+                report(f"worker {number} item {item} start slot {lease.slot_indexes[0]} token {lease.fencing_token}")
                 try:
                     do(lease, takes)
                     report(f"worker {number} item {item} end")
-                    done.put(item)
                 except Lost:
                     report(f"worker {number} item {item} lost")
-                    items.put(item)
+                    raise
                 except Exception:
                     # A retry would fail again, and the worker is needed for the other items.
                     report(f"worker {number} item {item} failed")
                     traceback.print_exc()
-        except Timeout:
+                    continue
+            done.put(item)
+        except (Lost, TimedOut, Cancelled):
             items.put(item)
         except Refused as refused:
             report_error(number, refused)
@@ -92,8 +93,8 @@ def work(
             if is_final(refused):
                 stopping.set()
             stopping.wait(PAUSE)
-        except OSError as error:
-            report_error(number, f"no agent answers: {error}")
+        except Unavailable as error:
+            report_error(number, error)
             items.put(item)
             stopping.wait(PAUSE)
 

@@ -57,6 +57,7 @@ run! {
 
 /// The other pages, each with the test that takes it at its word.
 const TAKEN: &[(&str, &str)] = &[
+    ("clients.md", "tests/clients/main.rs"),
     ("consul-acl.md", "tests/agent/login/docs.rs"),
     ("decisions", "tests/agent/docs.rs"),
     ("internals", "tests/agent/docs.rs"),

@@ -67,6 +67,7 @@ impl Stage {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("CONTROL_SOCKET", &socket)
             .env("WAIT", wait)
+            .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/src"))
             // Nothing of the tests' lies in the repository.
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdin(input)
@@ -262,7 +263,7 @@ fn a_pool_with_more_workers_than_may_wait_does_all_its_items() {
     let stage = Stage::set_with(", max_waits: 2");
     let mut pool = stage.play("worker_pool.py", &POOL_OF_TEN);
     assert!(pool.ended().success(), "{}", pool.errors());
-    assert!(pool.errors().contains("429: "), "not all may wait:\n{}", pool.errors());
+    assert!(pool.errors().contains("429 too_many_waits"), "not all may wait:\n{}", pool.errors());
     let life = life(&pool.log(), " start", " end");
     assert_eq!(life.ended, 10);
     assert!(life.most_at_once <= LIMIT, "{}", pool.log());

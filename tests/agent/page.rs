@@ -121,6 +121,8 @@ impl Page {
                     }
                 }
                 ("promql" | "hcl" | "ini" | "json", "") => {}
+                // tests/clients/main.rs has these.
+                ("python" | "go" | "ts", "") => {}
                 ("yaml", "") => {
                     let name = block.first().and_then(|line| line.strip_prefix("# "));
                     if let Some(name) = name.filter(|name| name.ends_with(".yaml") && !name.contains(' ')) {
@@ -235,6 +237,7 @@ fn is_like(expected: &str, line: &str) -> bool {
 /// What a reader has on the `PATH`, and in the folder. Where no other agent is meant, the commands that ask one ask the page's own.
 fn tools(folder: &Path, ports: &Ports) {
     std::os::unix::fs::symlink(format!("{REPOSITORY}/examples"), folder.join("examples")).unwrap();
+    std::os::unix::fs::symlink(format!("{REPOSITORY}/clients"), folder.join("clients")).unwrap();
     let bin = folder.join("bin");
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(crate::support::consul::binary(), bin.join("consul")).unwrap();

@@ -17,14 +17,15 @@ pub(crate) struct Browser {
 impl Browser {
     /// Opens the page that an agent serves at this address.
     pub(crate) fn open(address: &str) -> Self {
-        let mut child = Command::new("node")
+        let node = std::env::var_os("NODE_BIN").unwrap_or_else(|| "node".into());
+        let mut child = Command::new(node)
             .arg(repository("tests/page/driver.mjs"))
             .arg(tools())
             .arg(chromium())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("node starts: scripts/browser gets one");
+            .expect("node starts: scripts/node gets one");
         let (steps, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut browser = Self { child, steps, answers, address: address.to_owned() };
         browser.open_another();

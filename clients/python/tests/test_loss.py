@@ -1,0 +1,197 @@
+"""The loss of a lease is told before another client can have the slot, whatever happens to the agent."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from contract import Contract
+from harness import GRANTED, LEASE, PATIENCE, RENEWED, TTL, RunningAgent, Site, http_answer, stub, wait_for
+
+import slotkeeper
+from slotkeeper import _clock, _lease
+
+LATE = 0.2
+"""Seconds that a busy machine may add to the instant of a loss, which is `EXPIRY_MARGIN` before the expiry."""
+
+
+class Losing:
+    """A lease at an agent, and another client that waits for the slot at another agent."""
+
+    def __init__(self, site: Site, contract: Contract) -> None:
+        self.agent: RunningAgent = site.agent()
+        self._contract = contract
+        self.losses: list[slotkeeper.Lost] = []
+        self.told_at = 0.0
+        self.lease = self.agent.client().acquire("licences", on_loss=self._on_loss)
+        self._rival_client = site.agent("rival").client()
+        self._rival = threading.Thread(target=self._take_over)
+        self.taken_at = 0.0
+        self._rival.start()
+        wait_for("the rival to wait", lambda: site.contenders() == 2)
+
+    def _on_loss(self, loss: slotkeeper.Lost) -> None:
+        self.told_at = _clock.now()
+        self.losses.append(loss)
+
+    def _take_over(self) -> None:
+        with self._rival_client.acquire("licences", wait="2m"):
+            self.taken_at = _clock.now()
+
+    def expires(self) -> float:
+        """When the lease expires, by the last answer."""
+        return self._contract.expires[self.lease.id]
+
+    def assert_told_in_time(self, reason: str) -> None:
+        wait_for("the loss", lambda: self.losses != [])
+        assert self.told_at <= self.expires() + LATE
+        assert self.lease.lost.is_set()
+        assert reason in str(self.losses[0])
+        with pytest.raises(slotkeeper.Lost, match="licences is lost"):
+            self.lease.check()
+        assert self.lease.remaining() == 0
+        self._rival.join(PATIENCE)
+        assert self.told_at < self.taken_at, "the rival has it before"
+        self.lease.release()
+        assert len(self.losses) == 1
+
+
+def test_the_agent_is_killed(site: Site, contract: Contract) -> None:
+    losing = Losing(site, contract)
+    losing.agent.process.kill()
+    began = time.monotonic()
+    losing.assert_told_in_time("Connection refused")
+    # The release of a lease of an agent that is no more is no error.
+    assert time.monotonic() - began < 4 * TTL
+
+
+def test_the_agent_hangs(site: Site, contract: Contract) -> None:
+    losing = Losing(site, contract)
+    losing.agent.process.stop()
+    losing.assert_told_in_time("did not come in time")
+
+
+def test_the_agent_hangs_and_goes_on_in_time(site: Site) -> None:
+    agent = site.agent()
+    with agent.client().acquire("licences") as lease:
+        agent.process.stop()
+        wait_for("most of the lease to pass", lambda: lease.remaining() < LEASE / 2.5)
+        agent.process.go_on()
+        wait_for("a renewal", lambda: lease.remaining() > RENEWED, LEASE / 2)
+    assert not lease.lost.is_set()
+    assert site.contenders() == 0
+
+
+def test_the_agent_is_restarted(site: Site, contract: Contract) -> None:
+    losing = Losing(site, contract)
+    losing.agent.process.kill()
+    again = site.agent()
+    # It knows no leases of the process before: its answer is a loss, before the expiry.
+    losing.assert_told_in_time("404 unknown_lease")
+    assert "release_lease" not in contract.used[:-1], "there is nothing to release"
+    again.client().acquire("licences", wait="30s").release()
+
+
+def test_an_operator_evicts_it(site: Site, contract: Contract) -> None:
+    losing = Losing(site, contract)
+    site.evict(losing.lease)
+    wait_for("the loss", lambda: losing.losses != [])
+    # The agent keeps the slot until the lease has expired, or is released: then the rival has it at once.
+    assert losing.taken_at == 0
+    losing.lease.release()
+    losing.assert_told_in_time("410 lease_lost")
+    assert losing.taken_at < losing.expires()
+
+
+def test_a_block_that_does_not_notice_the_loss_raises_it(site: Site) -> None:
+    agent = site.agent()
+    with pytest.raises(slotkeeper.Lost, match="410 lease_lost"), agent.client().acquire("licences") as lease:
+        site.evict(lease)
+        assert lease.lost.wait(PATIENCE)
+
+
+def test_a_loss_does_not_hide_the_error_of_a_block(site: Site) -> None:
+    agent = site.agent()
+    with pytest.raises(KeyError, match="mine"), agent.client().acquire("licences") as lease:
+        site.evict(lease)
+        assert lease.lost.wait(PATIENCE)
+        raise KeyError("mine")
+
+
+def test_a_release_is_bounded_where_the_agent_hangs(site: Site) -> None:
+    agent = site.agent()
+    lease = agent.client().acquire("licences")
+    agent.process.stop()
+    began = time.monotonic()
+    lease.release()
+    assert time.monotonic() - began < _lease.REQUEST_TIMEOUT + 1
+    assert not lease.lost.is_set()
+    # An agent that has missed the request releases a lease that is not renewed.
+    agent.process.go_on()
+    wait_for("the release", lambda: site.contenders() == 0, 2 * TTL)
+
+
+def test_a_release_does_not_wait_for_a_renewal_that_hangs(tmp_path_short: Path) -> None:
+    renewing = threading.Event()
+
+    def serve(connection: socket.socket, request: bytes) -> None:
+        if b"/acquire " in request:
+            connection.sendall(http_answer("200 OK", GRANTED.replace("9.0", "4.5")))
+        elif b"/renew " in request:
+            renewing.set()
+            # Until the client closes the connection.
+            connection.recv(1024)
+        else:
+            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    with stub(tmp_path_short, serve) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        assert renewing.wait(PATIENCE)
+        began = time.monotonic()
+        lease.release()
+        # The renewal has a third of the lease for its answer.
+        assert time.monotonic() - began < 1
+        assert not lease.lost.is_set()
+        assert server.requests[-1].startswith(b"DELETE ")
+
+
+def test_a_machine_that_was_suspended_has_lost_its_lease(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = site.agent().client().acquire("licences")
+    now = _clock.now
+    monkeypatch.setattr(_clock, "now", lambda: now() + 3600)
+    # The sleeps of this process have not noticed.
+    assert lease.remaining() == 0
+    assert lease.lost.wait(2)
+    with pytest.raises(slotkeeper.Lost, match="was not renewed in time"):
+        lease.check()
+    lease.release()
+
+
+PROGRAM = """
+import sys, time, slotkeeper
+with slotkeeper.Agent(sys.argv[1]).acquire("licences") as lease:
+    print("held", flush=True)
+    while True:
+        lease.check()
+        time.sleep(0.01)
+"""
+
+
+def test_a_program_that_was_stopped_learns_of_the_loss_first(site: Site) -> None:
+    agent = site.agent()
+    arguments = [sys.executable, "-c", PROGRAM, agent.address]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "held\n"
+        program.send_signal(signal.SIGSTOP)
+        with agent.client().acquire("licences", wait="2m"):
+            program.send_signal(signal.SIGCONT)
+            _, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 1
+    assert "slotkeeper.errors.Lost" in errors
