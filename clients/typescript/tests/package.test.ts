@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { suite, test } from "node:test";
 import { promisify } from "node:util";
 
-import { scenario, type World } from "./world.js";
+import { scenario, slotkeeperBin, type World } from "./world.js";
 
 const ROOT = join(import.meta.dirname, "../..");
 const run = promisify(execFile);
@@ -56,7 +56,9 @@ suite("the package", () => {
       paths.filter((path) => !isExpected.test(path)),
       [],
     );
-    const manifest = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as object;
+    const manifest = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string };
     assert(!("dependencies" in manifest));
+    const version = await run(slotkeeperBin(), ["--version"]);
+    assert.equal(version.stdout.trim(), `slotkeeper ${manifest.version}`);
   });
 });
