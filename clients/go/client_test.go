@@ -1,0 +1,176 @@
+package slotkeeper
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stub is a client of a server that answers each request so.
+func stub(t *testing.T, answer http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	client, err := New(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestAnAddressIsASocketOrALoopbackAddress(t *testing.T) {
+	for _, good := range []string{"unix:/run/slotkeeper/control.sock", "http://127.0.0.1:9378", "http://[::1]:9378/"} {
+		if _, err := New(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{
+		"", "unix:", "unix:relative.sock", "/run/control.sock", "127.0.0.1:9378", "https://127.0.0.1:9378", "http://127.0.0.1",
+		"http://:9378", "http://127.0.0.1:9378/v1", "http://127.0.0.1:9378?a=b", "http://user@127.0.0.1:9378",
+	} {
+		if _, err := New(bad); err == nil || !strings.Contains(err.Error(), "write unix:") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestAWaitIsSentInWholeSecondsOrMilliseconds(t *testing.T) {
+	for wait, expected := range map[time.Duration]string{
+		0: "0s", time.Nanosecond: "1ms", 1500 * time.Millisecond: "1500ms", 90 * time.Second: "90s", time.Hour: "3600s",
+		999_999 * time.Millisecond: "999999ms", 1000_001 * time.Millisecond: "1001s",
+	} {
+		if sent := text(wait); sent != expected {
+			t.Errorf("%v: %s", wait, sent)
+		}
+	}
+	if _, err := stub(t, nil).Acquire(context.Background(), "any", Wait(-time.Second)); err == nil {
+		t.Error("a negative wait was sent")
+	}
+}
+
+func TestATokenIsOneWord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	for content, expected := range map[string]string{
+		"secret\n": "secret", "": "", "two words": "", "line\nline": "", "späte": "", strings.Repeat("x", maxTokenBytes+1): "",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		token, err := readToken(path)
+		if token != expected || (err == nil) != (expected != "") {
+			t.Errorf("%.20q: %q, %v", content, token, err)
+		}
+	}
+}
+
+func TestAnAnswerIsBounded(t *testing.T) {
+	piece := []byte(strings.Repeat(" ", 64<<10))
+	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		for {
+			if _, err := answer.Write(piece); err != nil {
+				return
+			}
+		}
+	})
+	if _, err := client.Acquire(context.Background(), "any"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "more than") {
+		t.Error(err)
+	}
+}
+
+func TestAnAnswerThatIsNoLeaseIsUnavailable(t *testing.T) {
+	for _, body := range []string{"", "nonsense", "[]", "{}", `{"lease":"a","slot_indexes":[0],"expires_in_seconds":-1}`, `{"lease":1}`} {
+		client := stub(t, func(answer http.ResponseWriter, _ *http.Request) { answer.Write([]byte(body)) })
+		if _, err := client.Acquire(context.Background(), "any"); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+	var refused *RefusedError
+	client := stub(t, func(answer http.ResponseWriter, _ *http.Request) { answer.WriteHeader(http.StatusTeapot) })
+	if _, err := client.Acquire(context.Background(), "any"); !errors.As(err, &refused) || refused.Status != http.StatusTeapot {
+		t.Error(err)
+	}
+	// Another server may lead elsewhere, with the token.
+	client = stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		http.Redirect(answer, request, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+	})
+	if _, err := client.Acquire(context.Background(), "any"); !errors.As(err, &refused) {
+		t.Error(err)
+	}
+}
+
+func TestALeaseCountsFromTheRequestAndNotFromTheAnswer(t *testing.T) {
+	renewed := make(chan struct{}, 10)
+	delay := maxTimeAsGranted + 100*time.Millisecond
+	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		expires := `1`
+		switch {
+		case request.Method == http.MethodDelete:
+		case strings.HasSuffix(request.URL.Path, "/acquire"):
+			time.Sleep(delay)
+		default:
+			renewed <- struct{}{}
+			expires = `60`
+		}
+		answer.Write([]byte(`{"lease":"a/b","slot_indexes":[0],"expires_in_seconds":` + expires + `}`))
+	})
+	// It expired while the answer was on its way: the renewal comes first.
+	lease, err := client.Acquire(context.Background(), "any", Wait(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if len(renewed) != 1 || lease.Check() != nil || lease.Remaining() > time.Minute-expiryMargin {
+		t.Errorf("%d renewals, %v, %v", len(renewed), lease.Check(), lease.Remaining())
+	}
+}
+
+func TestALeaseExpiresWhileItsRenewalHangs(t *testing.T) {
+	hang := make(chan struct{})
+	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		if strings.HasSuffix(request.URL.Path, "/renew") {
+			<-hang
+		}
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"expires_in_seconds":2}`))
+	})
+	t.Cleanup(func() { close(hang) })
+	began := time.Now()
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Context().Done()
+	if took := time.Since(began); took < 1500*time.Millisecond || took > 3*time.Second {
+		t.Errorf("it expired after %v", took)
+	}
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, ErrLost) || !errors.Is(cause, ErrUnavailable) || !errors.Is(cause, context.DeadlineExceeded) {
+		t.Error(cause)
+	}
+	lease.Release()
+	if err := lease.Check(); !errors.Is(err, ErrLost) {
+		t.Errorf("after the release: %v", err)
+	}
+}
+
+func TestAnAcquisitionThatIsCancelledBeforeItIsSentSendsNothing(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "a.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := New("unix:" + listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := client.Acquire(ctx, "any", Wait(time.Hour)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,46 @@
+package slotkeeper
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+var (
+	// ErrTimedOut is the refusal of a request for which no slot became free within its wait. It is a [RefusedError].
+	ErrTimedOut = errors.New("slotkeeper: timed out waiting for a slot")
+	// ErrUnavailable means that the agent did not answer, or not completely, or not in time.
+	ErrUnavailable = errors.New("slotkeeper: agent unavailable")
+	// ErrLost means that the lease is no longer held, and another client may have the slot. Stop what uses it.
+	ErrLost = errors.New("slotkeeper: lease lost")
+	// ErrReleased is the cause of [Lease.Context] after [Lease.Release].
+	ErrReleased = errors.New("slotkeeper: lease released")
+)
+
+// RefusedError is an error that the agent answered.
+type RefusedError struct {
+	// Status is the HTTP status.
+	Status int
+	// Code is for programs, such as "blocked". It is empty if the answer had none.
+	Code string
+	// Message is for people. Its wording may change.
+	Message string
+}
+
+func (e *RefusedError) Error() string {
+	if e.Code == "" {
+		return fmt.Sprintf("slotkeeper: %s (%d)", e.Message, e.Status)
+	}
+	return fmt.Sprintf("slotkeeper: %s (%d %s)", e.Message, e.Status, e.Code)
+}
+
+// Is reports whether target is [ErrTimedOut] and this is such a refusal.
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrTimedOut && e.Code == "timed_out"
+}
+
+// isGone reports whether the agent has answered that a lease is not held.
+func isGone(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && (refused.Status == http.StatusGone || refused.Code == "unknown_lease")
+}

@@ -1,0 +1,3 @@
+module github.com/slotkeeper/slotkeeper/clients/go
+
+go 1.22

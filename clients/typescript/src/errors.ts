@@ -1,0 +1,32 @@
+/** An error of this client. */
+export class SlotkeeperError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** The agent answered with an error. `code` is for programs, such as `blocked`; the message is for people. */
+export class RefusedError extends SlotkeeperError {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** No slot became free within the wait. */
+export class TimedOutError extends RefusedError {}
+
+/** The agent did not answer, or not completely, or not in time. */
+export class UnavailableError extends SlotkeeperError {}
+
+/** The lease is no longer held, and another client may have the slot. Stop what uses it. */
+export class LostError extends SlotkeeperError {}
+
+/** Whether the agent has answered that a lease is not held. */
+export function isGone(error: unknown): boolean {
+  return error instanceof RefusedError && (error.status === 410 || error.code === "unknown_lease");
+}

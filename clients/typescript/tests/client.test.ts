@@ -1,0 +1,164 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
+import { suite, test } from "node:test";
+
+import { Agent, LostError, RefusedError, UnavailableError } from "../src/index.js";
+import { asText, milliseconds } from "../src/time.js";
+
+/** Calls `work` with a client of a server that answers each request so. */
+async function withStub(answer: RequestListener, work: (client: Agent) => Promise<void>): Promise<void> {
+  const server = createServer(answer).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  try {
+    await work(new Agent(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+function lease(expiresInSeconds: number): string {
+  return JSON.stringify({
+    lease: "a",
+    session: "b",
+    fencing_token: 1,
+    lock_index: null,
+    slot_indexes: [0],
+    expires_in_seconds: expiresInSeconds,
+    kind: "semaphore",
+    name: "any",
+    prefix: "any",
+    key: null,
+  });
+}
+
+suite("the client", { concurrency: true }, () => {
+  test("an address is a socket or a loopback address", () => {
+    for (const good of ["unix:/run/control.sock", "http://127.0.0.1:9378", "http://[::1]:9378/"]) {
+      assert(new Agent(good));
+    }
+    const paths = ["", "unix:", "unix:relative.sock", "/run/control.sock"];
+    const hosts = ["127.0.0.1:9378", "https://127.0.0.1:9378", "http://127.0.0.1", "http://:9378"];
+    const urls = ["http://127.0.0.1:9378/v1", "http://127.0.0.1:9378?a=b", "http://user@127.0.0.1:9378"];
+    for (const bad of [...paths, ...hosts, ...urls]) {
+      assert.throws(() => new Agent(bad), /write unix:/, bad);
+    }
+  });
+
+  test("a wait is sent in whole seconds or milliseconds", async () => {
+    for (const [wait, sent] of [
+      [0, "0s"],
+      [0.5, "1ms"],
+      ["1500ms", "1500ms"],
+      ["1m30s", "90s"],
+      ["1h", "3600s"],
+      [999_999, "999999ms"],
+      [1_000_001, "1001s"],
+    ] as const) {
+      assert.equal(asText(milliseconds(wait)), sent);
+    }
+    for (const wait of [-1, NaN, Infinity, "", "30", "1.5s", "s", "30s "]) {
+      await assert.rejects(new Agent("unix:/absent").acquire("any", { wait }), RangeError);
+    }
+  });
+
+  test("an answer is bounded", async () => {
+    const piece = Buffer.alloc(64 * 1024, " ");
+    await withStub(
+      (_, answer) => {
+        const more = () => {
+          while (answer.writable && answer.write(piece));
+        };
+        answer.on("drain", more);
+        more();
+      },
+      async (client) => {
+        await assert.rejects(client.acquire("any"), /more than \d+ bytes/);
+      },
+    );
+  });
+
+  test("an answer that is no lease is unavailable", async () => {
+    const bodies = ["", "nonsense", "[]", "{}", lease(-1), lease(1).replace('"a"', '"../a"'), '{"lease":1}'];
+    for (const body of bodies) {
+      await withStub(
+        (_, answer) => answer.end(body),
+        async (client) => {
+          await assert.rejects(client.acquire("any"), UnavailableError, body);
+        },
+      );
+    }
+  });
+
+  test("an answer of another server is a refusal, and no redirection is followed", async () => {
+    await withStub(
+      (_, answer) => answer.writeHead(307, { Location: "http://127.0.0.1:1/" }).end(),
+      async (client) => {
+        await assert.rejects(client.acquire("any"), (error: RefusedError) => error.status === 307);
+      },
+    );
+  });
+
+  test("a lease counts from the request and not from the answer", async () => {
+    let renewals = 0;
+    await withStub(
+      (request, answer) => {
+        if (request.url?.endsWith("/acquire")) {
+          setTimeout(() => answer.end(lease(1)), 1100);
+        } else {
+          renewals += Number(request.method === "POST");
+          answer.end(lease(60));
+        }
+      },
+      async (client) => {
+        // It expired while the answer was on its way: the renewal comes first.
+        await using lease = await client.acquire("any", { wait: "1m" });
+        assert.equal(renewals, 1);
+        lease.check();
+        assert(lease.remaining() <= 59_900);
+      },
+    );
+  });
+
+  test("a lease expires while its renewal hangs", async () => {
+    await withStub(
+      (request, answer) => {
+        if (!request.url?.endsWith("/renew")) {
+          answer.end(lease(2));
+        }
+      },
+      async (client) => {
+        const lease = await client.acquire("any");
+        const began = performance.now();
+        await once(lease.signal, "abort");
+        const took = performance.now() - began;
+        assert(took > 1500 && took < 3000, `it expired after ${took} ms`);
+        const reason: unknown = lease.signal.reason;
+        assert(reason instanceof LostError && reason.cause instanceof UnavailableError);
+        await lease.release();
+        assert.throws(() => {
+          lease.check();
+        }, LostError);
+      },
+    );
+  });
+});
+
+// Not beside the others, which it would hold up.
+test("a program that is busy learns of the loss by its check", async () => {
+  await withStub(
+    (_, answer) => answer.end(lease(2)),
+    async (client) => {
+      const lease = await client.acquire("any");
+      while (lease.remaining() > 0);
+      assert(!lease.signal.aborted);
+      assert.throws(() => {
+        lease.check();
+      }, LostError);
+      assert(lease.signal.aborted);
+      await lease.release();
+    },
+  );
+});
