@@ -51,6 +51,7 @@ run! {
     compatibility: "compatibility.md",
     glossary: "glossary.md",
     stability: "stability.md",
+    upgrading: "upgrading.md",
     comparison: "comparison.md",
     configuration: "configuration.md",
 }
