@@ -63,6 +63,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("decisions", "tests/agent/docs.rs"),
     ("internals", "tests/agent/docs.rs"),
     ("kubernetes.md", "tests/chart/page.rs"),
+    ("nomad.md", "tests/hosts/nomad.rs"),
     ("runbooks", "tests/monitoring/rules.rs"),
     ("schemas", "tests/agent/schemas.rs"),
     ("step-by-step.md", "tests/agent/steps.rs"),
@@ -92,6 +93,7 @@ const NOT_RUN: &[(&str, &[&str])] = &[
     ("container-image.md", &["image"]),
     ("kubernetes.md", &["cluster"; 4]),
     ("metrics.md", &["repository", "cluster"]),
+    ("nomad.md", &["nomad"]),
 ];
 
 #[test]
