@@ -6,6 +6,7 @@
     clippy::panic,
     reason = "a test that cannot go on has failed"
 )]
+#![allow(clippy::print_stderr, reason = "a failing test shows its containers' logs")]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,10 +15,14 @@ mod support;
 #[path = "../support/agent/consul.rs"]
 mod consul;
 #[allow(dead_code, reason = "the agent's tests use the rest")]
+#[path = "../support/agent/http.rs"]
+mod http;
+#[allow(dead_code, reason = "the agent's tests use the rest")]
 #[path = "../support/agent/operator.rs"]
 mod operator;
 
 mod changelog;
+mod compose;
 mod nomad;
 
 use std::time::Duration;
