@@ -60,6 +60,7 @@ run! {
 const TAKEN: &[(&str, &str)] = &[
     ("clients.md", "tests/clients/main.rs"),
     ("consul-acl.md", "tests/agent/login/docs.rs"),
+    ("cron.md", "tests/agent/cron.rs"),
     ("decisions", "tests/agent/docs.rs"),
     ("internals", "tests/agent/docs.rs"),
     ("kubernetes.md", "tests/chart/page.rs"),

@@ -33,6 +33,7 @@ mod bounds;
 mod cluster;
 mod connections;
 mod control;
+mod cron;
 mod crowd;
 mod cuts;
 mod disk;

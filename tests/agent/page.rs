@@ -120,7 +120,7 @@ impl Page {
                         prints.extend(block.into_iter().map(str::to_owned));
                     }
                 }
-                ("promql" | "hcl" | "ini" | "json", "") => {}
+                ("promql" | "hcl" | "ini" | "json" | "crontab", "") => {}
                 // tests/clients/main.rs has these.
                 ("python" | "go" | "ts", "") => {}
                 ("yaml", "") => {

@@ -29,6 +29,7 @@ static CHECKER: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
         .arg(&program)
         .arg(".")
         .current_dir(Path::new(REPOSITORY).join("tests/hosts/nomad"))
+        .env("GOTOOLCHAIN", "auto")
         .output()
         .unwrap_or_else(|error| panic!("cannot start {}: {error}; scripts/go gets a Go", go.display()));
     assert!(
