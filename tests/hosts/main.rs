@@ -29,5 +29,5 @@ use std::time::Duration;
 
 /// Waits until the condition holds.
 fn wait_for(what: &str, condition: impl FnMut() -> bool) {
-    support::wait::within(Duration::from_secs(60), what, condition);
+    support::wait::within(Duration::from_secs(120), what, condition);
 }
