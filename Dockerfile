@@ -1,5 +1,6 @@
 # The static binary, the public certificate authorities and nothing else: `docker build -t slotkeeper .`, or
-# `scripts/image`, which sets the revision. Builds on amd64 and arm64, for the machine on which it runs.
+# `scripts/image`, which sets version and revision. Builds on amd64 and arm64, for the machine on which it runs.
+# `scripts/release` builds the last stage alone, from binaries that it has.
 
 # `--build-arg RUST=…` replaces it, for example by a mirror's image or a digest.
 ARG RUST=rust:1.95-slim-bookworm
@@ -50,10 +51,11 @@ COPY --from=build --chown=65532:65532 /run/slotkeeper /run/slotkeeper
 COPY --from=build /slotkeeper /slotkeeper
 # A number, since `runAsNonRoot` cannot look a name up in an image without /etc/passwd.
 USER 65532:65532
+ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="slotkeeper" \
       org.opencontainers.image.description="Holds slots of Consul semaphores on behalf of the workload beside it" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 ENTRYPOINT ["/slotkeeper"]

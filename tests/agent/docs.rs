@@ -65,6 +65,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("internals", "tests/agent/docs.rs"),
     ("kubernetes.md", "tests/chart/page.rs"),
     ("nomad.md", "tests/hosts/nomad.rs"),
+    ("releasing.md", "tests/agent/docs.rs"),
     ("runbooks", "tests/monitoring/rules.rs"),
     ("schemas", "tests/agent/schemas.rs"),
     ("step-by-step.md", "tests/agent/steps.rs"),
@@ -95,6 +96,7 @@ const NOT_RUN: &[(&str, &[&str])] = &[
     ("kubernetes.md", &["cluster"; 4]),
     ("metrics.md", &["repository", "cluster"]),
     ("nomad.md", &["nomad"]),
+    ("releasing.md", &["release"; 3]),
 ];
 
 #[test]
@@ -120,6 +122,28 @@ fn the_page_on_run_has_every_flag() {
     for flag in flags.map(|flag| flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric())) {
         assert!(page.contains(flag) || matches!(flag, "--help" | "--version"), "{flag}");
     }
+}
+
+#[test]
+fn the_page_on_releases_has_every_file() {
+    // What `scripts/release --test` finds is what the page lists.
+    let script = read("scripts/release-test");
+    let (_, rest) = script.split_once("same \"the files of a release\" \"\\\n").unwrap();
+    let (files, _) = rest.split_once("\" \"$(").unwrap();
+    let named = |file: &str| {
+        let file = file.replace("$version", "VERSION");
+        ["x86_64", "aarch64"]
+            .iter()
+            .fold(file, |file, arch| file.replace(&format!("${arch}"), &format!("{arch}-unknown-linux-musl")))
+    };
+    let mut files: Vec<_> = files.lines().map(named).collect();
+    let page = read("docs/releasing.md");
+    let (_, table) = page.split_once("| file | for |\n|---|---|\n").unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| `"));
+    let mut rows: Vec<_> = rows.map(|row| row.split('`').next().unwrap().to_owned()).collect();
+    files.sort_unstable();
+    rows.sort_unstable();
+    assert_eq!(rows, files);
 }
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
