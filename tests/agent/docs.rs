@@ -259,7 +259,19 @@ fn every_page_is_in_the_index_and_every_link_leads_somewhere() {
 #[test]
 fn every_file_that_the_map_names_exists() {
     let root = Path::new(REPOSITORY);
-    let roots = ["crates", "src", "tests", "charts", "benches", "docs", "examples", "scripts", "fuzz"];
+    let roots = [
+        "clients",
+        "crates",
+        "src",
+        "tests",
+        "charts",
+        "benches",
+        "docs",
+        "examples",
+        "packaging",
+        "scripts",
+        "fuzz",
+    ];
     let mut files = roots.map(|name| format!("/{name}")).to_vec();
     let mut folders = roots.map(|name| root.join(name)).to_vec();
     while let Some(folder) = folders.pop() {
