@@ -288,5 +288,5 @@ def test_an_answer_is_bounded_and_complete(
 
 
 def test_no_agent(tmp_path_short: Path) -> None:
-    with pytest.raises(slotkeeper.Unavailable, match="no connection: No such file or directory"):
+    with pytest.raises(slotkeeper.Unavailable, match=r"nothing listens at .*: No such file or directory"):
         slotkeeper.Agent(f"unix:{tmp_path_short}/none.sock").acquire("licences")

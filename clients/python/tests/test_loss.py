@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import socket
 import subprocess
@@ -52,7 +54,7 @@ class Losing:
         wait_for("the loss", lambda: self.losses != [])
         assert self.told_at <= self.expires() + LATE
         assert self.lease.lost.is_set()
-        assert reason in str(self.losses[0])
+        assert re.search(reason, str(self.losses[0]))
         with pytest.raises(slotkeeper.Lost, match="licences is lost"):
             self.lease.check()
         assert self.lease.remaining() == 0
@@ -66,9 +68,75 @@ def test_the_agent_is_killed(site: Site, contract: Contract) -> None:
     losing = Losing(site, contract)
     losing.agent.process.kill()
     began = time.monotonic()
-    losing.assert_told_in_time("Connection refused")
+    losing.assert_told_in_time("its agent has ended: .* Connection refused")
+    # By the next renewal, not by the time.
+    assert losing.told_at < losing.expires() - LEASE / 4
     # The release of a lease of an agent that is no more is no error.
     assert time.monotonic() - began < 4 * TTL
+
+
+def test_the_agent_is_terminated(site: Site, contract: Contract) -> None:
+    losing = Losing(site, contract)
+    ended_at = _clock.now()
+    losing.agent.process.terminate()
+    # It has released the lease. Nothing tells the client, before its next renewal.
+    wait_for("the loss", lambda: losing.losses != [])
+    assert losing.told_at < ended_at + LEASE / _lease.RENEWALS + LATE
+    with pytest.raises(slotkeeper.Lost, match="licences is lost"):
+        losing.lease.check()
+    losing.lease.release()
+
+
+@pytest.mark.parametrize("is_socket_left", [True, False])
+def test_an_agent_that_does_not_listen_has_ended(tmp_path_short: Path, is_socket_left: bool) -> None:
+    def serve(connection: socket.socket, request: bytes) -> None:
+        connection.sendall(http_answer("200 OK", GRANTED))
+
+    with stub(tmp_path_short, serve) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+    if not is_socket_left:
+        (tmp_path_short / "stub.sock").unlink()
+    assert lease.lost.wait(9.0 / 2), "the loss comes at the next renewal"
+    assert "its agent has ended" in str(lease.loss)
+    lease.release()
+
+
+DRAINING = http_answer("503 Service Unavailable", '{"error":"the agent is ending","code":"draining"}')
+BUSY = http_answer("503 Service Unavailable", '{"error":"too many requests at once","code":"busy"}')
+
+
+@pytest.mark.parametrize(("answer", "is_lost"), [(DRAINING, True), (BUSY, False)])
+def test_an_agent_that_drains_has_ended(tmp_path_short: Path, answer: bytes, is_lost: bool) -> None:
+    renewed = threading.Semaphore(0)
+
+    def serve(connection: socket.socket, request: bytes) -> None:
+        is_renewal = b"/renew " in request
+        if is_renewal:
+            connection.sendall(answer)
+            renewed.release()
+        elif b"/acquire " in request:
+            connection.sendall(http_answer("200 OK", GRANTED))
+        else:
+            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    with stub(tmp_path_short, serve) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        assert renewed.acquire(timeout=PATIENCE)
+        # A failed attempt is repeated.
+        assert lease.lost.wait(1) if is_lost else renewed.acquire(timeout=PATIENCE)
+        assert lease.lost.is_set() == is_lost
+        lease.release()
+
+
+def test_a_token_file_that_is_missing_is_a_failed_attempt(tmp_path_short: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    token = tmp_path_short / "token"
+    with listener:
+        agent = slotkeeper.Agent(f"http://127.0.0.1:{listener.getsockname()[1]}", token)
+        lease = _lease.Lease(agent._wire, json.loads(GRANTED), _clock.now(), None)
+        with pytest.raises(slotkeeper.Unavailable, match="cannot be read: No such file"):
+            lease._renew(_clock.now() + 1)
+        assert not lease.lost.is_set()
 
 
 def test_the_agent_hangs(site: Site, contract: Contract) -> None:
@@ -90,11 +158,12 @@ def test_the_agent_hangs_and_goes_on_in_time(site: Site) -> None:
 
 def test_the_agent_is_restarted(site: Site, contract: Contract) -> None:
     losing = Losing(site, contract)
+    renewed_before = losing.expires()
+    wait_for("a renewal", lambda: losing.expires() > renewed_before)
     losing.agent.process.kill()
     again = site.agent()
-    # It knows no leases of the process before: its answer is a loss, before the expiry.
-    losing.assert_told_in_time("404 unknown_lease")
-    assert "release_lease" not in contract.used[:-1], "there is nothing to release"
+    # It knows no leases of the process before. A renewal while no agent listens is a loss too.
+    losing.assert_told_in_time("404 unknown_lease|its agent has ended")
     again.client().acquire("licences", wait="30s").release()
 
 

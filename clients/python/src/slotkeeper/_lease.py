@@ -10,7 +10,7 @@ from typing import Any, Callable
 from urllib.parse import quote
 
 from . import _clock
-from ._transport import MAX_SLEEP, Request, Wire
+from ._transport import MAX_SLEEP, NotListening, Request, Wire
 from .errors import Cancelled, Lost, Refused, SlotkeeperError, Unavailable
 
 RENEWALS = 3
@@ -157,12 +157,17 @@ class Lease:
         try:
             renewed = self._wire.ask(Request("POST", lease_path(self.id, "/renew")), deadline, self._released).content()
             expires = _expiry(renewed, sent)
+        except NotListening as error:
+            self._lose_guarded(f"its agent has ended: {error}")
+            return
         except Refused as refused:
-            if refused.status not in (404, 410):
+            if refused.code == "draining":
+                self._lose_guarded(f"its agent has ended: {refused}")
+            elif refused.status in (404, 410):
+                self._is_unknown = refused.status == 404
+                self._lose_guarded(str(refused))
+            else:
                 raise
-            self._is_unknown = refused.status == 404
-            with self._guard:
-                self._lose(str(refused))
             return
         with self._guard:
             # An answer that comes after the expiry is too late: the program knows of the loss.
@@ -174,6 +179,10 @@ class Lease:
         if self.loss is None and not self._released.is_set() and self._expires <= _clock.now():
             self._lose(self._failure)
         return self.loss is not None
+
+    def _lose_guarded(self, reason: str) -> None:
+        with self._guard:
+            self._lose(reason)
 
     def _lose(self, reason: str) -> None:
         if self.loss is None and not self._released.is_set():

@@ -128,6 +128,10 @@ def raise_if_set(cancel: Signal | None) -> None:
         raise Cancelled("the request was cancelled")
 
 
+class NotListening(Unavailable):
+    """Nothing listens at the agent's address: its process has ended."""
+
+
 class Call:
     """A request on its way. Whatever happens, its connection is closed at the end of the `with` block."""
 
@@ -147,11 +151,17 @@ class Call:
         raise_if_set(cancel)
         try:
             self._wait_at_most(deadline, MAX_SLEEP)
-            self._socket.connect(self._address.target)
+            self._connect()
             self._socket.sendall(request)
         except OSError as error:
             raise self._unavailable(f"no connection: {error.strerror or error}") from error
         return self.receive(deadline, cancel)
+
+    def _connect(self) -> None:
+        try:
+            self._socket.connect(self._address.target)
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            raise NotListening(f"nothing listens at {self._address.text}: {error.strerror}") from error
 
     def withdraw(self, deadline: float) -> Answer:
         """Ends a request that waits: the agent sees the end of the connection. Returns an answer that was on its way."""
