@@ -202,6 +202,24 @@ def stub(folder: Path, serve: Callable[[socket.socket, bytes], None]) -> Iterato
         server.close()
 
 
+def renewing_stub(folder: Path, renewals: list[bytes], lease: str = "") -> contextlib.AbstractContextManager[Stub]:
+    """A stub that grants a lease and answers its renewals in turn, the last answer again and again."""
+    answers = iter(renewals)
+    last = b""
+
+    def serve(connection: socket.socket, request: bytes) -> None:
+        nonlocal last
+        if b"/acquire " in request:
+            connection.sendall(http_answer("200 OK", lease or GRANTED))
+        elif b"/renew " in request:
+            last = next(answers, last)
+            connection.sendall(last)
+        else:
+            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    return stub(folder, serve)
+
+
 def http_answer(status: str, body: str) -> bytes:
     """An answer in one piece."""
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"

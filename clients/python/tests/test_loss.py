@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import signal
 import socket
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from contract import Contract
-from harness import GRANTED, LEASE, PATIENCE, RENEWED, TTL, RunningAgent, Site, http_answer, stub, wait_for
+from harness import GRANTED, LEASE, PATIENCE, RENEWED, TTL, RunningAgent, Site, http_answer, renewing_stub, stub, wait_for
 
 import slotkeeper
 from slotkeeper import _clock, _lease
@@ -137,6 +139,60 @@ def test_a_token_file_that_is_missing_is_a_failed_attempt(tmp_path_short: Path) 
         with pytest.raises(slotkeeper.Unavailable, match="cannot be read: No such file"):
             lease._renew(_clock.now() + 1)
         assert not lease.lost.is_set()
+
+
+NO_LEASES = [
+    '{"expires_in_seconds":1' + "0" * 400 + "}",
+    '{"a":' + "[" * 100_000,
+    "[]",
+    '{"expires_in_seconds":1e999}',
+]
+
+
+@pytest.mark.parametrize("wrong", NO_LEASES, ids=["digits", "nested", "array", "infinite"])
+@pytest.mark.parametrize("status", ["200 OK", "500 Internal Server Error"])
+def test_a_wrong_answer_is_a_failed_attempt(tmp_path_short: Path, contract: Contract, wrong: str, status: str) -> None:
+    short = GRANTED.replace("9.0", "4.5")
+    with renewing_stub(tmp_path_short, [http_answer(status, wrong), http_answer("200 OK", GRANTED)], short) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        wait_for("the second attempt", lambda: lease.remaining() > 6 or lease.lost.is_set())
+        lease.check()
+        lease.release()
+    assert len(contract.faults) == 1, contract.faults
+    contract.faults.clear()
+
+
+def test_a_wrong_grant_is_unavailable(tmp_path_short: Path, contract: Contract) -> None:
+    wrong = GRANTED.replace('"fencing_token":7', '"fencing_token":1e999')
+    with renewing_stub(tmp_path_short, [], wrong) as server, pytest.raises(slotkeeper.Unavailable, match="not a lease"):
+        slotkeeper.Agent(server.address).acquire("licences")
+    contract.faults.clear()
+
+
+def test_a_process_without_descriptors_retries(tmp_path_short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.socket
+    exhausted = threading.Event()
+    attempts: list[None] = []
+
+    def limited(family: int, kind: int, proto: int = 0, fileno: int | None = None) -> socket.socket:
+        # The stub accepts, which gives a `fileno`.
+        if exhausted.is_set() and fileno is None:
+            attempts.append(None)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return connect(family, kind, proto, fileno)
+
+    with renewing_stub(tmp_path_short, [http_answer("200 OK", GRANTED)]) as server:
+        agent = slotkeeper.Agent(server.address)
+        with pytest.raises(KeyError, match="mine"), agent.acquire("licences") as lease:
+            monkeypatch.setattr("slotkeeper._transport.socket.socket", limited)
+            exhausted.set()
+            wait_for("failed renewals", lambda: len(attempts) >= 2)
+            exhausted.clear()
+            wait_for("the next renewal", lambda: lease.remaining() > 8)
+            exhausted.set()
+            raise KeyError("mine")
+        with pytest.raises(slotkeeper.Unavailable, match="Too many open files"):
+            agent.acquire("licences")
 
 
 def test_the_agent_hangs(site: Site, contract: Contract) -> None:

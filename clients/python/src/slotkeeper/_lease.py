@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from . import _clock
 from ._transport import MAX_SLEEP, NotListening, Request, Wire
-from .errors import Cancelled, Lost, Refused, SlotkeeperError, Unavailable
+from .errors import Cancelled, Lost, Refused, Unavailable
 
 RENEWALS = 3
 """Renewals within the time of a lease, so that two may fail."""
@@ -46,7 +46,7 @@ class Lease:
             self.fencing_token = int(granted["fencing_token"])
             self.slot_indexes = tuple(int(index) for index in granted["slot_indexes"])
             self.lock_index: int | None = granted["lock_index"]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Unavailable(f"the agent's answer is not a lease: {error!r}") from error
         self.lost = threading.Event()
         self.loss: Lost | None = None
@@ -110,7 +110,7 @@ class Lease:
             return
         try:
             self._wire.ask(Request("DELETE", lease_path(self.id)), _clock.now() + REQUEST_TIMEOUT).content()
-        except SlotkeeperError as error:
+        except Exception as error:  # An error here would replace that of the block.
             _log.info("release failed: lease=%s error=%s", self.id, error)
 
     def start(self) -> None:
@@ -131,7 +131,7 @@ class Lease:
                 pause = max(self.remaining() / RENEWALS, RETRY_INTERVAL)
             except Cancelled:
                 return
-            except SlotkeeperError as error:
+            except Exception as error:  # Without its thread, the lease would expire unnoticed.
                 _log.warning("lease renewal failed, retrying: lease=%s error=%s", self.id, error)
                 self._failure = f"the last renewal failed: {error}"
                 pause = RETRY_INTERVAL
@@ -199,7 +199,7 @@ def _expiry(answer: dict[str, Any], sent: float) -> float:
     """When a lease expires by this answer. It counts from before the request: this process may have been paused since."""
     try:
         expires_in = float(answer["expires_in_seconds"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Unavailable(f"the agent's answer is not a lease: {error!r}") from error
     if not 0 <= expires_in < math.inf:
         raise Unavailable(f"the agent's answer is not a lease: it expires in {expires_in} seconds")

@@ -95,7 +95,7 @@ class Answer:
             return {}
         try:
             content = json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unavailable(f"the agent's answer is not JSON: {error}") from error
         if not isinstance(content, dict):
             raise Unavailable("the agent's answer is not a JSON object")
@@ -105,7 +105,7 @@ class Answer:
         try:
             content = json.loads(self.body)
             code, message = str(content["code"]), str(content["error"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             code, message = "", "the agent refused the request"
         return (TimedOut if code == "timed_out" else Refused)(self.status, code, message)
 
@@ -137,7 +137,10 @@ class Call:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._socket = socket.socket(address.family, socket.SOCK_STREAM)
+        try:
+            self._socket = socket.socket(address.family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise self._unavailable(f"no socket: {error.strerror}") from error
         self._received = bytearray()
 
     def __enter__(self) -> Call:
