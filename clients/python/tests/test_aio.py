@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from contract import Contract
-from harness import GRANTED, LEASE, Site, http_answer, stub, wait_for
+from harness import GRANTED, LEASE, Site, http_answer, renewing_stub, stub, wait_for
 
 import slotkeeper
-from slotkeeper import aio
+from slotkeeper import _clock, aio
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
@@ -79,6 +79,22 @@ def test_a_loss_in_a_block_that_keeps_the_loop_busy_is_raised_at_its_end(site: S
                 assert lease.lost.wait(30)
         await asyncio.sleep(0.2)
         assert cancellations() == 0
+
+    run(program())
+
+
+def test_a_block_that_ends_just_after_a_suspend_has_lost_its_lease(
+    tmp_path_short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = _clock.now
+
+    async def program() -> None:
+        with renewing_stub(tmp_path_short, []) as server:
+            with pytest.raises(slotkeeper.Lost, match="was not renewed in time"):
+                async with aio.Agent(server.address).acquire("licences"):
+                    monkeypatch.setattr(_clock, "now", lambda: now() + 3600)
+            async with aio.Agent(server.address).acquire("licences") as lease:
+                await asyncio.to_thread(lease.release)
 
     run(program())
 

@@ -75,6 +75,9 @@ async def _hold(acquire: Callable[[threading.Event, Callable[[Lost], None]], Lea
             lease.check()
             is_inside = True
             yield lease
+            # The lease may have expired just now, such as while the machine was suspended, unnoticed by its thread.
+            if not lease._released.is_set():
+                lease.check()
         finally:
             is_inside = False
             await _in_thread(lease.release)
