@@ -66,6 +66,47 @@ def test_a_released_lease_is_no_longer_held(site: Site, contract: Contract) -> N
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("slotkeeper")] == []
 
 
+FORKING = """
+import os, sys, slotkeeper
+with slotkeeper.Agent(sys.argv[1]).acquire("licences") as lease:
+    child = os.fork()
+    if child == 0:
+        assert lease.remaining() == 0
+        try:
+            lease.check()
+        except slotkeeper.Lost as lost:
+            assert "belongs to the process" in str(lost), lost
+        else:
+            raise AssertionError("the child holds the lease")
+        lease.release()
+    else:
+        assert os.waitpid(child, 0)[1] == 0
+        assert lease.show()["lease"] == lease.id
+        lease.check()
+"""
+
+
+def test_a_forked_child_does_not_release(site: Site) -> None:
+    arguments = [sys.executable, "-c", FORKING, site.agent().address]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert site.contenders() == 0
+
+
+def test_a_signal_handler_may_release(site: Site) -> None:
+    lease = site.agent().client().acquire("licences")
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: lease.release())
+    try:
+        with lease._guard:
+            # As if the signal came within `check`.
+            signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(slotkeeper.Lost, match="was released"):
+            lease.check()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert site.contenders() == 0
+
+
 def test_a_block_that_fails_releases(site: Site) -> None:
     client = site.agent().client()
     with pytest.raises(KeyError, match="mine"), client.acquire("licences"):

@@ -262,6 +262,34 @@ def test_a_release_is_bounded_where_the_agent_hangs(site: Site) -> None:
     wait_for("the release", lambda: site.contenders() == 0, 2 * TTL)
 
 
+def test_a_release_is_bounded_where_on_loss_is_slow(tmp_path_short: Path) -> None:
+    told, go_on = threading.Event(), threading.Event()
+
+    def on_loss(_loss: slotkeeper.Lost) -> None:
+        told.set()
+        go_on.wait(PATIENCE)
+
+    def serve(connection: socket.socket, request: bytes) -> None:
+        if b"/acquire " in request:
+            connection.sendall(http_answer("200 OK", GRANTED))
+        elif b"/renew " in request:
+            connection.sendall(http_answer("410 Gone", '{"error":"evicted","code":"lease_lost"}'))
+        else:
+            # No answer, until the client closes the connection.
+            connection.recv(1024)
+
+    with stub(tmp_path_short, serve) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences", on_loss=on_loss)
+        try:
+            assert told.wait(PATIENCE)
+            began = time.monotonic()
+            lease.release()
+            assert time.monotonic() - began < _lease.REQUEST_TIMEOUT + 1
+            assert server.requests[-1].startswith(b"DELETE ")
+        finally:
+            go_on.set()
+
+
 def test_a_release_does_not_wait_for_a_renewal_that_hangs(tmp_path_short: Path) -> None:
     renewing = threading.Event()
 

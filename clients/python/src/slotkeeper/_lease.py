@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 from types import TracebackType
 from typing import Any, Callable
@@ -31,7 +32,9 @@ _log.addHandler(logging.NullHandler())
 
 
 class Lease:
-    """A slot or lock that this program holds, renewed by a thread. The `with` block releases it.
+    """A slot or lock that this process holds, renewed by a thread. The `with` block releases it.
+
+    A child made by `os.fork` does not hold it: there `check` raises `Lost`, and a release or the end of the block does nothing.
 
     `lost` is set when the lease is no longer held, and `loss` says why. `fencing_token` increases with each grant. No other
     holder has one of the `slot_indexes`. `lock_index` is the LockIndex in Consul, for a lock.
@@ -57,8 +60,9 @@ class Lease:
         self._is_confirmed = _clock.now() - sent < (self._expires - sent) / RENEWALS
         self._failure = "it was not renewed in time"
         self._is_unknown = False
-        # Guards `loss`, `_expires`, and that the release begins once.
-        self._guard = threading.Lock()
+        self._process = os.getpid()
+        # Guards `loss`, `_expires`, and that the release begins once. A signal handler may use the lease while its thread has it.
+        self._guard = threading.RLock()
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"slotkeeper lease {self.id}", daemon=True)
 
@@ -70,6 +74,8 @@ class Lease:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Releases the lease. Raises `Lost` if it was lost: the block has not held the slot to its end."""
+        if self._is_of_another_process():
+            return
         try:
             if error is None and not self._released.is_set():
                 self.check()
@@ -78,6 +84,8 @@ class Lease:
 
     def remaining(self) -> float:
         """Seconds for which the slot is certainly held."""
+        if self._is_of_another_process():
+            return 0.0
         with self._guard:
             if self.loss is not None or self._released.is_set():
                 return 0.0
@@ -85,6 +93,10 @@ class Lease:
 
     def check(self) -> None:
         """Raises `Lost` if the slot is no longer held. Call it before each step that must not run without the slot."""
+        if self._is_of_another_process():
+            raise Lost(
+                f"the lease of the {self.kind} {self.name} belongs to the process {self._process}, which has forked this one"
+            )
         with self._guard:
             if self._has_expired():
                 # A new one each time, since several threads may raise it.
@@ -98,18 +110,21 @@ class Lease:
 
     def release(self) -> None:
         """Releases the slot, once, in a bounded time. An agent that does not answer releases the lease later by itself, since
-        it is no longer renewed."""
+        it is no longer renewed. A second call does nothing, and does not wait for the first."""
+        if self._is_of_another_process():
+            return
+        deadline = _clock.now() + REQUEST_TIMEOUT
         with self._guard:
             if self._released.is_set():
                 return
             self._released.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            # A renewal stops waiting for its answer at once. A program's `on_loss` may take longer.
-            self._thread.join(REQUEST_TIMEOUT)
+            # A renewal stops waiting for its answer at once. A program's `on_loss` may take longer: leave time for the request.
+            self._thread.join(REQUEST_TIMEOUT / 2)
         if self._is_unknown:
             return
         try:
-            self._wire.ask(Request("DELETE", lease_path(self.id)), _clock.now() + REQUEST_TIMEOUT).content()
+            self._wire.ask(Request("DELETE", lease_path(self.id)), deadline).content()
         except Exception as error:  # An error here would replace that of the block.
             _log.info("release failed: lease=%s error=%s", self.id, error)
 
@@ -120,6 +135,10 @@ class Lease:
             self._renew(_clock.now() + REQUEST_TIMEOUT)
             self.check()
         self._thread.start()
+
+    def _is_of_another_process(self) -> bool:
+        """Whether this process was forked. It has no thread that renews, and a lock may be held that no thread will free."""
+        return os.getpid() != self._process
 
     def _keep(self) -> None:
         """Renews until the lease is released or lost."""
@@ -143,7 +162,7 @@ class Lease:
     def _sleep(self, pause: float) -> bool:
         """Sleeps until the next renewal. Returns whether there is one: the lease is neither released nor lost."""
         wakes = _clock.now() + pause
-        while True:
+        while not self._released.is_set():
             with self._guard:
                 if self._released.is_set() or self._has_expired():
                     return False
@@ -151,6 +170,7 @@ class Lease:
             if pause <= 0:
                 return True
             self._released.wait(min(pause, MAX_SLEEP))
+        return False
 
     def _renew(self, deadline: float) -> None:
         sent = _clock.now()
