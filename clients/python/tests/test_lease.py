@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -188,6 +189,42 @@ def test_the_token_is_read_for_each_request(site: Site) -> None:
         time.sleep(LEASE / 2)
         used.write_bytes(right.read_bytes())
         wait_for("the next renewal", lambda: lease.remaining() > RENEWED, LEASE / 2)
+
+
+def test_a_token_file_that_hangs_bounds_nothing_else(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = site.folder / "right.token"
+    agent = site.agent(control=f"listen: '127.0.0.1:0', token_file: '{right}'")
+    used = site.folder / "used.token"
+    used.write_bytes(right.read_bytes())
+    client = agent.client(used)
+    losses: list[float] = []
+    lease = client.acquire("licences", on_loss=lambda _loss: losses.append(_clock.now()))
+    other = agent.client(right).acquire_lock("leader")
+    used.unlink()
+    # No process writes to it: a read hangs, as from a file server that is away.
+    os.mkfifo(used)
+    expires = lease._expires
+    wait_for("the loss", lambda: losses != [])
+    assert losses[0] < max(expires, lease._expires) + 1
+    with pytest.raises(slotkeeper.Lost, match="cannot be read in time"):
+        lease.check()
+    other.check()
+    began = time.monotonic()
+    monkeypatch.setattr(_lease, "REQUEST_TIMEOUT", 1.0)
+    lease.release()
+    assert time.monotonic() - began < 2
+    monkeypatch.setattr(_agent, "REQUEST_TIMEOUT", 1.0)
+    with pytest.raises(slotkeeper.Unavailable, match="cannot be read in time"):
+        client.acquire("licences")
+    assert [thread.name for thread in threading.enumerate()].count("slotkeeper token") == 1
+    # A writer ends the read that hangs. The next requests read the file anew.
+    with used.open("w") as writer:
+        writer.write(right.read_text())
+    used.unlink()
+    used.write_bytes(right.read_bytes())
+    wait_for("the read to end", lambda: "slotkeeper token" not in [thread.name for thread in threading.enumerate()])
+    client.acquire("licences", wait="30s").release()
+    other.release()
 
 
 def test_a_cancelled_wait_leaves_the_queue(site: Site) -> None:

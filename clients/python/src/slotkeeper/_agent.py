@@ -71,7 +71,8 @@ class Agent:
     ) -> Lease:
         wait_ms = _clock.milliseconds(wait)
         raise_if_set(cancel)
-        request = self._wire.encode(Request("POST", path, {"wait": _clock.as_text(wait_ms)}))
+        to_send = Request("POST", path, {"wait": _clock.as_text(wait_ms)})
+        request = self._wire.encode(to_send, _clock.now() + REQUEST_TIMEOUT, cancel)
         sent = _clock.now()
         with Call(self._wire.address) as call:
             try:

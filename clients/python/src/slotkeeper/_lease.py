@@ -61,7 +61,7 @@ class Lease:
         self._failure = "it was not renewed in time"
         self._is_unknown = False
         self._process = os.getpid()
-        # Guards `loss`, `_expires`, and that the release begins once. A signal handler may use the lease while its thread has it.
+        # Guards `loss`, `_expires`, and that the release begins once. A signal handler may interrupt the thread that has it.
         self._guard = threading.RLock()
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"slotkeeper lease {self.id}", daemon=True)

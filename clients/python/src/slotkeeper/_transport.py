@@ -7,6 +7,7 @@ import io
 import json
 import os
 import socket
+import threading
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, cast
@@ -108,6 +109,54 @@ class Answer:
         except (ValueError, RecursionError, KeyError, TypeError):
             code, message = "", "the agent refused the request"
         return (TimedOut if code == "timed_out" else Refused)(self.status, code, message)
+
+
+class TokenFile:
+    """A token file, read anew for each request, by a thread: no deadline ends a read of a file system that hangs.
+
+    While a read hangs, requests wait for that one, so that there is at most one such thread.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        self._reading: _Reading | None = None
+
+    def read(self, deadline: float, cancel: Signal | None) -> str:
+        with self._guard:
+            # In a forked process, the thread of its parent is not alive.
+            if self._reading is None or not self._reading.is_alive():
+                self._reading = _Reading(self._path)
+                self._reading.start()
+            reading = self._reading
+        while reading.is_alive():
+            raise_if_set(cancel)
+            remaining = deadline - _clock.now()
+            if remaining <= 0:
+                raise Unavailable(f"the token file {os.fspath(self._path)} cannot be read in time")
+            reading.join(min(remaining, MAX_SLEEP if cancel is None else CANCEL_POLL))
+        return reading.token()
+
+
+class _Reading(threading.Thread):
+    """One read of a token file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(name="slotkeeper token", daemon=True)
+        self._path = path
+        self._result: str | Unavailable = Unavailable(f"the token file {os.fspath(path)} cannot be read")
+
+    def run(self) -> None:
+        try:
+            self._result = read_token(self._path)
+        except Unavailable as error:
+            self._result = error
+
+    def token(self) -> str:
+        if isinstance(self._result, Unavailable):
+            # A new one each time, since several threads may raise it.
+            raise Unavailable(str(self._result)) from self._result
+        return self._result
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
@@ -227,12 +276,12 @@ class Wire:
 
     def __init__(self, address: str, token_file: str | os.PathLike[str] | None) -> None:
         self.address = Address.parse(address)
-        self._token_file = token_file
+        self._token_file = None if token_file is None else TokenFile(token_file)
 
-    def encode(self, request: Request) -> bytes:
-        token = None if self._token_file is None else read_token(self._token_file)
+    def encode(self, request: Request, deadline: float, cancel: Signal | None = None) -> bytes:
+        token = None if self._token_file is None else self._token_file.read(deadline, cancel)
         return request.encode(self.address.host, token)
 
     def ask(self, request: Request, deadline: float, cancel: Signal | None = None) -> Answer:
         with Call(self.address) as call:
-            return call.exchange(self.encode(request), deadline, cancel)
+            return call.exchange(self.encode(request, deadline, cancel), deadline, cancel)
