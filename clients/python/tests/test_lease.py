@@ -18,6 +18,7 @@ from harness import GRANTED, LEASE, PATIENCE, RENEWED, TTL, Site, http_answer, s
 
 import slotkeeper
 from slotkeeper import _agent, _clock, _lease
+from slotkeeper._transport import Address
 
 
 def test_a_lease_is_held_over_several_ttls(site: Site, contract: Contract) -> None:
@@ -162,10 +163,36 @@ def test_addresses() -> None:
         "http://127.0.0.1",
         "http://127.0.0.1:x",
         "http://127.0.0.1:1/v1",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:80/path",
+        "http://127.0.0.1:80?q",
+        "http://127.0.0.1:80#f",
+        "http://user@127.0.0.1:80",
+        "http://@127.0.0.1:80",
+        "http://example.com:80",
+        "http://localhost.example.com:80",
+        "http://10.0.0.1:80",
+        "http://0.0.0.0:80",
+        "http://[::]:80",
+        "http://[::1%lo]:80",
+        "http://[::ffff:10.0.0.1]:80",
+        "http://[::1:80",
+        "https://127.0.0.1:80",
+        "unix:rel.sock",
     ]:
         with pytest.raises(ValueError, match="is not an agent's address"):
             slotkeeper.Agent(wrong)
-    slotkeeper.Agent("http://[::1]:9378/")
+    rights: list[tuple[str, str | tuple[str, int]]] = [
+        ("http://127.0.0.1:1", ("127.0.0.1", 1)),
+        ("http://127.9.9.9:80", ("127.9.9.9", 80)),
+        ("http://[::1]:80", ("::1", 80)),
+        ("http://[::1]:80/", ("::1", 80)),
+        ("http://localhost:80", ("127.0.0.1", 80)),
+        ("unix:/a/b", "/a/b"),
+    ]
+    for right, target in rights:
+        assert Address.parse(right).target == target
 
 
 def test_the_token_is_read_for_each_request(site: Site) -> None:

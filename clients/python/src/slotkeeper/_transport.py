@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import ipaddress
 import json
 import os
 import socket
@@ -47,17 +48,29 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        if text.startswith("unix:") and len(text) > len("unix:"):
+        if text.startswith("unix:/"):
             return cls(text, socket.AF_UNIX, text[len("unix:") :], "slotkeeper")
-        parts = urlsplit(text)
+        wrong = ValueError(f"{text!r} is not an agent's address: write unix:/path/of/the.sock or http://127.0.0.1:port")
         try:
+            parts = urlsplit(text)
             port = parts.port
-        except ValueError:
-            port = None
-        if parts.scheme != "http" or not parts.hostname or port is None or parts.path.strip("/") or parts.query:
-            raise ValueError(f"{text!r} is not an agent's address: write unix:/path/of/the.sock or http://127.0.0.1:port")
-        family = socket.AF_INET6 if ":" in parts.hostname else socket.AF_INET
-        return cls(text, family, (parts.hostname, port), parts.netloc.rpartition("@")[2])
+            # Only an address of this machine: the token is sent in clear.
+            host = loopback_address(parts.hostname or "")
+        except ValueError as error:
+            raise wrong from error
+        if parts.scheme != "http" or not port or "@" in parts.netloc or parts.path not in ("", "/"):
+            raise wrong
+        if parts.query or parts.fragment:
+            raise wrong
+        return cls(text, socket.AF_INET6 if host.version == 6 else socket.AF_INET, (str(host), port), parts.netloc)
+
+
+def loopback_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address of a host of this machine. `localhost` is not looked up."""
+    address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    if (address.version == 4 and address.is_loopback) or str(address) == "::1":
+        return address
+    raise ValueError(f"{host} is not a loopback address")
 
 
 @dataclass(frozen=True)
