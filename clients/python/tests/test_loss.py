@@ -130,6 +130,37 @@ def test_an_agent_that_drains_has_ended(tmp_path_short: Path, answer: bytes, is_
         lease.release()
 
 
+@pytest.mark.parametrize(("code", "is_lost"), [("unknown_lease", True), ("not_found", False)])
+def test_only_a_lease_that_is_unknown_is_lost_by_a_404(tmp_path_short: Path, code: str, is_lost: bool) -> None:
+    refused = http_answer("404 Not Found", f'{{"error":"nothing has that name","code":"{code}"}}')
+    short = GRANTED.replace("9.0", "4.5")
+    with renewing_stub(tmp_path_short, [refused, http_answer("200 OK", GRANTED)], short) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        wait_for("the end of the attempt", lambda: lease.remaining() > 6 or lease.lost.is_set())
+        assert lease.lost.is_set() == is_lost
+        lease.release()
+        assert server.requests[-1].startswith(b"POST " if is_lost else b"DELETE "), "an unknown lease is not released"
+
+
+def test_a_short_lease_has_another_attempt(tmp_path_short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The lease is short compared with the interval: two thirds of it.
+    monkeypatch.setattr(_lease, "RETRY_INTERVAL", 9.0)
+    short = GRANTED.replace("9.0", "6.0")
+    with renewing_stub(tmp_path_short, [BUSY, http_answer("200 OK", GRANTED)], short) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        wait_for("the second attempt", lambda: lease.remaining() > 7 or lease.lost.is_set())
+        lease.check()
+        lease.release()
+
+
+def test_a_lease_is_at_most_as_long_as_a_session(tmp_path_short: Path) -> None:
+    long = GRANTED.replace('"expires_in_seconds":9.0', '"expires_in_seconds":1e300')
+    with renewing_stub(tmp_path_short, [], long) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        assert 47 * 3600 < lease.remaining() <= 48 * 3600
+        lease.release()
+
+
 def test_a_token_file_that_is_missing_is_a_failed_attempt(tmp_path_short: Path) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     token = tmp_path_short / "token"

@@ -21,7 +21,13 @@ REQUEST_TIMEOUT = 5.0
 """Seconds for the answer to a request that does not wait for a slot."""
 
 RETRY_INTERVAL = 1.0
-"""Seconds from a failed renewal to the next one, and at least between two renewals."""
+"""The most seconds from a failed renewal to the next one."""
+
+MIN_INTERVAL = 0.1
+"""The fewest seconds for a renewal, and between two."""
+
+MAX_LEASE = 48 * 3600.0
+"""Seconds: longer than any session's TTL."""
 
 EXPIRY_MARGIN = 0.1
 """Seconds before its expiry at which a lease counts as lost, so that the program learns of it in time."""
@@ -142,18 +148,18 @@ class Lease:
 
     def _keep(self) -> None:
         """Renews until the lease is released or lost."""
-        pause = max(self.remaining() / RENEWALS, RETRY_INTERVAL)
-        while self._sleep(pause):
-            share = max(self.remaining() / RENEWALS, RETRY_INTERVAL)
+        longest = math.inf
+        while self._sleep(max(min(self.remaining() / RENEWALS, longest), MIN_INTERVAL)):
+            timeout = max(min(self.remaining() / RENEWALS, REQUEST_TIMEOUT), MIN_INTERVAL)
             try:
-                self._renew(min(self._expires, _clock.now() + min(share, REQUEST_TIMEOUT)))
-                pause = max(self.remaining() / RENEWALS, RETRY_INTERVAL)
+                self._renew(min(self._expires, _clock.now() + timeout))
+                longest = math.inf
             except Cancelled:
                 return
             except Exception as error:  # Without its thread, the lease would expire unnoticed.
                 _log.warning("lease renewal failed, retrying: lease=%s error=%s", self.id, error)
                 self._failure = f"the last renewal failed: {error}"
-                pause = RETRY_INTERVAL
+                longest = RETRY_INTERVAL
         if self.loss is not None and not self._released.is_set():
             _log.warning("lease lost: lease=%s reason=%s", self.id, self.loss)
             if self._on_loss is not None:
@@ -183,8 +189,8 @@ class Lease:
         except Refused as refused:
             if refused.code == "draining":
                 self._lose_guarded(f"its agent has ended: {refused}")
-            elif refused.status in (404, 410):
-                self._is_unknown = refused.status == 404
+            elif refused.status == 410 or refused.code == "unknown_lease":
+                self._is_unknown = refused.code == "unknown_lease"
                 self._lose_guarded(str(refused))
             else:
                 raise
@@ -223,4 +229,4 @@ def _expiry(answer: dict[str, Any], sent: float) -> float:
         raise Unavailable(f"the agent's answer is not a lease: {error!r}") from error
     if not 0 <= expires_in < math.inf:
         raise Unavailable(f"the agent's answer is not a lease: it expires in {expires_in} seconds")
-    return sent + expires_in - EXPIRY_MARGIN
+    return sent + min(expires_in, MAX_LEASE) - EXPIRY_MARGIN
