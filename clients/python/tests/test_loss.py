@@ -161,6 +161,16 @@ def test_a_lease_is_at_most_as_long_as_a_session(tmp_path_short: Path) -> None:
         lease.release()
 
 
+def test_an_answer_of_another_lease_renews_nothing(tmp_path_short: Path) -> None:
+    short, other = GRANTED.replace("9.0", "3.0"), GRANTED.replace('"abc"', '"other"')
+    with renewing_stub(tmp_path_short, [http_answer("200 OK", other)], short) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        wait_for("the loss", lambda: lease.lost.is_set() or lease.remaining() > 3)
+        with pytest.raises(slotkeeper.Lost, match="the last renewal failed"):
+            lease.check()
+        lease.release()
+
+
 def test_a_token_file_that_is_missing_is_a_failed_attempt(tmp_path_short: Path) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     token = tmp_path_short / "token"

@@ -182,6 +182,8 @@ class Lease:
         sent = _clock.now()
         try:
             renewed = self._wire.ask(Request("POST", lease_path(self.id, "/renew")), deadline, self._released).content()
+            if renewed.get("lease") != self.id:
+                raise Unavailable(f"the agent's answer is of the lease {renewed.get('lease')!r}")
             expires = _expiry(renewed, sent)
         except NotListening as error:
             self._lose_guarded(f"its agent has ended: {error}")
