@@ -69,6 +69,7 @@ class Lease:
         self._process = os.getpid()
         # Guards `loss`, `_expires`, and that the release begins once. A signal handler may interrupt the thread that has it.
         self._guard = threading.RLock()
+        self._is_releasing = False
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"slotkeeper lease {self.id}", daemon=True)
 
@@ -121,8 +122,9 @@ class Lease:
             return
         deadline = _clock.now() + REQUEST_TIMEOUT
         with self._guard:
-            if self._released.is_set():
+            if self._is_releasing:
                 return
+            self._is_releasing = True
             self._released.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             # A renewal stops waiting for its answer at once. A program's `on_loss` may take longer: leave time for the request.
@@ -189,7 +191,7 @@ class Lease:
             self._lose_guarded(f"its agent has ended: {error}")
             return
         except Refused as refused:
-            if refused.code == "draining":
+            if (refused.status, refused.code) == (503, "draining"):
                 self._lose_guarded(f"its agent has ended: {refused}")
             elif refused.status == 410 or refused.code == "unknown_lease":
                 self._is_unknown = refused.code == "unknown_lease"

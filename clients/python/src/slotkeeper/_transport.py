@@ -132,7 +132,8 @@ class TokenFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
-        self._guard = threading.Lock()
+        # A signal handler may send a request while its thread has it.
+        self._guard = threading.RLock()
         self._reading: _Reading | None = None
 
     def read(self, deadline: float, cancel: Signal | None) -> str:
