@@ -158,6 +158,108 @@ func TestALeaseExpiresWhileItsRenewalHangs(t *testing.T) {
 	}
 }
 
+func TestALeaseIsLostAtARenewalByAnAgentThatHasEnded(t *testing.T) {
+	const granted = `{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":6}`
+	refuse := func(status int, code string) func(http.ResponseWriter) {
+		return func(answer http.ResponseWriter) {
+			answer.WriteHeader(status)
+			answer.Write([]byte(`{"error":"refused","code":"` + code + `"}`))
+		}
+	}
+	for _, example := range []struct {
+		name, network, address string
+		// renewal answers a renewal. Without one, the server has ended.
+		renewal func(http.ResponseWriter)
+		isLost  bool
+	}{
+		{"a refused connection", "tcp", "127.0.0.1:0", nil, true},
+		{"a missing socket", "unix", filepath.Join(t.TempDir(), "a.sock"), nil, true},
+		{"draining", "tcp", "127.0.0.1:0", refuse(http.StatusServiceUnavailable, "draining"), true},
+		{"busy", "tcp", "127.0.0.1:0", refuse(http.StatusServiceUnavailable, "busy"), false},
+		{"another status", "tcp", "127.0.0.1:0", refuse(http.StatusInternalServerError, "draining"), false},
+		{"a closed connection", "tcp", "127.0.0.1:0", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, false},
+	} {
+		t.Run(example.name, func(t *testing.T) {
+			t.Parallel()
+			renewed := make(chan struct{}, 100)
+			listener, err := net.Listen(example.network, example.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
+				if strings.HasSuffix(request.URL.Path, "/renew") {
+					renewed <- struct{}{}
+					example.renewal(answer)
+					return
+				}
+				answer.Write([]byte(granted))
+			}))
+			server.Listener.Close()
+			server.Listener = listener
+			server.Start()
+			defer server.Close()
+			address := "http://" + listener.Addr().String()
+			if example.network == "unix" {
+				address = "unix:" + example.address
+			}
+			client, err := New(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := client.Acquire(context.Background(), "any")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Release()
+			if example.renewal == nil {
+				server.Close()
+			}
+			if !example.isLost {
+				<-renewed
+				<-renewed
+				if err := lease.Check(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			<-lease.Context().Done()
+			cause := context.Cause(lease.Context())
+			if !errors.Is(cause, ErrLost) || !strings.Contains(cause.Error(), "its agent has ended") {
+				t.Error(cause)
+			}
+			if remaining := lease.expires - now(); remaining < 2*time.Second {
+				t.Errorf("the loss was told %v before the lease expired", remaining)
+			}
+		})
+	}
+}
+
+func TestARenewalWithoutATokenFileIsRepeated(t *testing.T) {
+	renewed := make(chan struct{}, 100)
+	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		if strings.HasSuffix(request.URL.Path, "/renew") {
+			renewed <- struct{}{}
+		}
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":3}`))
+	})
+	client.tokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(client.tokenFile, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if err := os.Remove(client.tokenFile); err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Context().Done()
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, os.ErrNotExist) || strings.Contains(cause.Error(), "ended") || len(renewed) > 0 {
+		t.Errorf("%v after %d renewals", cause, len(renewed))
+	}
+}
+
 func TestAnAcquisitionThatIsCancelledBeforeItIsSentSendsNothing(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "a.sock"))
 	if err != nil {

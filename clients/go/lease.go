@@ -199,13 +199,17 @@ func (l *Lease) sleep(duration time.Duration) {
 	}
 }
 
-// renew renews the lease once. The lease is lost if the agent says so.
+// renew renews the lease once. The lease is lost if the agent says so, or has ended: leases never survive their agent.
 func (l *Lease) renew(ctx context.Context, timeout time.Duration) error {
 	sent := now()
 	renewed, err := l.ask(ctx, http.MethodPost, "/renew", timeout)
 	l.guard.Lock()
 	defer l.guard.Unlock()
 	l.failure = err
+	if hasEnded(err) {
+		l.loseLocked(fmt.Errorf("its agent has ended: %w", err))
+		return l.reason
+	}
 	if err == nil && l.reason == nil {
 		l.expires = sent + renewed.expiresIn() - expiryMargin
 	}

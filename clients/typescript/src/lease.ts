@@ -1,4 +1,4 @@
-import { isGone, LostError, SlotkeeperError, UnavailableError } from "./errors.js";
+import { hasEnded, isGone, LostError, SlotkeeperError, UnavailableError } from "./errors.js";
 import { after, Instant } from "./time.js";
 import type { Content, Endpoint } from "./transport.js";
 
@@ -252,9 +252,18 @@ export class Lease implements AsyncDisposable {
 
   async #renew(timeout: number): Promise<void> {
     const sent = new Instant();
-    const { expiresIn } = await this.#ask("POST", "/renew", timeout, this.#end.signal);
-    this.#sent = sent;
-    this.#lasts = expiresIn;
+    try {
+      const { expiresIn } = await this.#ask("POST", "/renew", timeout, this.#end.signal);
+      this.#sent = sent;
+      this.#lasts = expiresIn;
+    } catch (error) {
+      // Leases never survive their agent.
+      if (hasEnded(error)) {
+        this.#lose("is not held, since its agent has ended", error);
+        this.signal.throwIfAborted();
+      }
+      throw error;
+    }
   }
 
   async #ask(method: string, action: string, timeout: number, signal?: AbortSignal): Promise<LeaseInfo> {

@@ -1,18 +1,22 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type RequestListener } from "node:http";
+import { createServer, type RequestListener, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { suite, test } from "node:test";
 
 import { Agent, LostError, RefusedError, UnavailableError } from "../src/index.js";
 import { asText, milliseconds } from "../src/time.js";
+import { waitFor } from "./world.js";
 
 /** Calls `work` with a client of a server that answers each request so. */
-async function withStub(answer: RequestListener, work: (client: Agent) => Promise<void>): Promise<void> {
+async function withStub(
+  answer: RequestListener,
+  work: (client: Agent, server: Server) => Promise<void>,
+): Promise<void> {
   const server = createServer(answer).listen(0, "127.0.0.1");
   await once(server, "listening");
   try {
-    await work(new Agent(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
+    await work(new Agent(`http://127.0.0.1:${(server.address() as AddressInfo).port}`), server);
   } finally {
     server.closeAllConnections();
     server.close();
@@ -121,6 +125,48 @@ suite("the client", { concurrency: true }, () => {
       },
     );
   });
+
+  const refuse = (status: number, code: string) => (answer: ServerResponse) =>
+    answer.writeHead(status).end(JSON.stringify({ error: "refused", code }));
+
+  for (const [name, renewal, isLost] of [
+    ["a refused connection", undefined, true],
+    ["draining", refuse(503, "draining"), true],
+    ["busy", refuse(503, "busy"), false],
+    ["another status", refuse(500, "draining"), false],
+    ["a closed connection", (answer: ServerResponse) => answer.destroy(), false],
+  ] as const) {
+    test(`a lease is ${isLost ? "" : "not "}lost at a renewal by ${name}`, async () => {
+      let renewals = 0;
+      await withStub(
+        (request, answer) => {
+          if (request.url?.endsWith("/renew") && renewal) {
+            renewals += 1;
+            renewal(answer);
+          } else {
+            answer.end(lease(6));
+          }
+        },
+        async (client, server) => {
+          const began = performance.now();
+          await using held = await client.acquire("any");
+          if (!renewal) {
+            server.close();
+          }
+          if (!isLost) {
+            await waitFor("two renewals", () => renewals >= 2);
+            held.check();
+            return;
+          }
+          await once(held.signal, "abort");
+          const took = performance.now() - began;
+          const reason: unknown = held.signal.reason;
+          assert(reason instanceof LostError && reason.message.includes("its agent has ended"));
+          assert(took < 4000, `the loss was told after ${took} ms`);
+        },
+      );
+    });
+  }
 
   test("a lease expires while its renewal hangs", async () => {
     await withStub(
