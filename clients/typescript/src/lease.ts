@@ -157,13 +157,16 @@ export class Lease implements AsyncDisposable {
    * paused or busy. Call it before each step that must not run without the slot.
    */
   check(): void {
-    if (!this.#end.signal.aborted && this.remaining() <= 0) {
-      this.#lose("expired before it was renewed", this.#failure);
-    }
-    this.signal.throwIfAborted();
+    this.throwIfLost();
     if (this.#end.signal.aborted) {
       throw new SlotkeeperError(`the lease of ${this.kind} ${this.name} was released`);
     }
+  }
+
+  /** Like `check`, but a release is no error. */
+  throwIfLost(): void {
+    this.#expire();
+    this.signal.throwIfAborted();
   }
 
   /** The lease as the agent knows it. This does not renew it. */
@@ -176,6 +179,7 @@ export class Lease implements AsyncDisposable {
    * answer comes in that time, the agent releases the lease when it is not renewed.
    */
   release(): Promise<void> {
+    this.#expire();
     this.#end.abort();
     this.#releasing ??= release(this.#endpoint, this.id);
     return this.#releasing;
@@ -203,8 +207,8 @@ export class Lease implements AsyncDisposable {
 
   /** Tells of the loss when the lease expires. */
   #watch(): void {
-    if (this.remaining() <= 0) {
-      this.#lose("expired before it was renewed", this.#failure);
+    this.#expire();
+    if (this.#end.signal.aborted) {
       return;
     }
     const cancel = after(Math.min(this.remaining(), MAX_SLEEP), () => {
@@ -212,6 +216,13 @@ export class Lease implements AsyncDisposable {
       this.#watch();
     });
     this.#end.signal.addEventListener("abort", cancel, { once: true });
+  }
+
+  /** Tells of the loss if the lease has expired. */
+  #expire(): void {
+    if (this.remaining() <= 0) {
+      this.#lose("expired before it was renewed", this.#failure);
+    }
   }
 
   async #keep(): Promise<void> {

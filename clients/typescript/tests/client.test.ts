@@ -4,7 +4,7 @@ import { createServer, type RequestListener, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { suite, test } from "node:test";
 
-import { Agent, LostError, RefusedError, UnavailableError } from "../src/index.js";
+import { Agent, LostError, RefusedError, UnavailableError, type Lease } from "../src/index.js";
 import { asText, milliseconds } from "../src/time.js";
 import { waitFor } from "./world.js";
 
@@ -176,8 +176,8 @@ suite("the client", { concurrency: true }, () => {
         }
       },
       async (client) => {
-        const lease = await client.acquire("any");
         const began = performance.now();
+        const lease = await client.acquire("any");
         await once(lease.signal, "abort");
         const took = performance.now() - began;
         assert(took > 1500 && took < 3000, `it expired after ${took} ms`);
@@ -205,6 +205,25 @@ test("a program that is busy learns of the loss by its check", async () => {
       }, LostError);
       assert(lease.signal.aborted);
       await lease.release();
+    },
+  );
+});
+
+test("work that is busy until its lease expires is rejected", async () => {
+  await withStub(
+    (_, answer) => answer.end(lease(2)),
+    async (client) => {
+      const busy = (held: Lease) => {
+        while (held.remaining() > 0);
+        return Promise.resolve();
+      };
+      await assert.rejects(client.withLease("any", {}, busy), LostError);
+      const releases = async (held: Lease) => {
+        await busy(held);
+        await held.release();
+      };
+      await assert.rejects(client.withLease("any", {}, releases), LostError);
+      await client.withLease("any", {}, (held) => held.release());
     },
   );
 });
