@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -26,7 +27,10 @@ func stub(t *testing.T, answer http.HandlerFunc) *Client {
 }
 
 func TestAnAddressIsASocketOrALoopbackAddress(t *testing.T) {
-	for _, good := range []string{"unix:/run/slotkeeper/control.sock", "http://127.0.0.1:9378", "http://[::1]:9378/"} {
+	for _, good := range []string{
+		"unix:/run/slotkeeper/control.sock", "unix:/a/b", "http://127.0.0.1:9378", "http://127.0.0.1:1", "http://127.9.9.9:80",
+		"http://[::1]:80", "http://[::1]:9378/", "http://localhost:80",
+	} {
 		if _, err := New(good); err != nil {
 			t.Error(err)
 		}
@@ -34,6 +38,9 @@ func TestAnAddressIsASocketOrALoopbackAddress(t *testing.T) {
 	for _, bad := range []string{
 		"", "unix:", "unix:relative.sock", "/run/control.sock", "127.0.0.1:9378", "https://127.0.0.1:9378", "http://127.0.0.1",
 		"http://:9378", "http://127.0.0.1:9378/v1", "http://127.0.0.1:9378?a=b", "http://user@127.0.0.1:9378",
+		"http://user@127.0.0.1:80", "http://example.com:80", "http://10.0.0.1:80", "https://127.0.0.1:80", "http://127.0.0.1:99999",
+		"http://127.0.0.1:0", "http://127.0.0.1:80/path", "http://127.0.0.1:80#f", "unix:rel.sock", "http://localhost.example.com:80",
+		"http://127.0.0.1.example.com:80", "http://[::2]:80",
 	} {
 		if _, err := New(bad); err == nil || !strings.Contains(err.Error(), "write unix:") {
 			t.Errorf("%q: %v", bad, err)
@@ -67,6 +74,49 @@ func TestATokenIsOneWord(t *testing.T) {
 		if token != expected || (err == nil) != (expected != "") {
 			t.Errorf("%.20q: %q, %v", content, token, err)
 		}
+	}
+}
+
+func TestATokenFileThatHangsHoldsUpNoLoss(t *testing.T) {
+	client := stub(t, func(answer http.ResponseWriter, _ *http.Request) {
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":2}`))
+	})
+	client.tokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(client.tokenFile, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expires := time.Now().Add(lease.Remaining())
+	// The opening of a FIFO waits for a writer.
+	if err := os.Remove(client.tokenFile); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(client.tokenFile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		writer, err := os.OpenFile(client.tokenFile, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writer.Close()
+	})
+	<-lease.Context().Done()
+	if late := time.Since(expires); late > time.Second || !errors.Is(lease.Check(), ErrLost) || !errors.Is(lease.Check(), context.DeadlineExceeded) {
+		t.Errorf("%v, %v after the lease expired", lease.Check(), late)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if _, err := client.Acquire(ctx, "any"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	began := time.Now()
+	lease.Release()
+	if took := time.Since(began); took > RequestTimeout+time.Second {
+		t.Errorf("the release took %v", took)
 	}
 }
 

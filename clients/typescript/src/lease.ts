@@ -19,6 +19,9 @@ const EXPIRY_MARGIN = 100;
  */
 const MAX_SLEEP = 1000;
 
+/** Longer than any session's TTL. */
+const MAX_LEASE = 48 * 3_600_000;
+
 /** The kind of a lease. */
 export type Kind = "semaphore" | "lock";
 
@@ -73,6 +76,7 @@ export function toInfo(content: Content): LeaseInfo {
     Array.isArray(slot_indexes) &&
     slot_indexes.every((index) => Number.isSafeInteger(index)) &&
     typeof expires_in_seconds === "number" &&
+    Number.isFinite(expires_in_seconds) &&
     expires_in_seconds >= 0;
   if (!isLease) {
     throw new UnavailableError("the agent's answer is no lease");
@@ -87,7 +91,7 @@ export function toInfo(content: Content): LeaseInfo {
     fencingToken: fencing_token as number,
     lockIndex: lock_index as number | null,
     slotIndexes: slot_indexes as number[],
-    expiresIn: expires_in_seconds * 1000,
+    expiresIn: Math.min(expires_in_seconds * 1000, MAX_LEASE),
   };
 }
 
@@ -280,7 +284,11 @@ export class Lease implements AsyncDisposable {
   async #ask(method: string, action: string, timeout: number, signal?: AbortSignal): Promise<LeaseInfo> {
     const exchange = this.#endpoint.exchange(method, leasePath(this.id) + action);
     try {
-      return toInfo(await exchange.sendWithin(timeout, signal));
+      const info = toInfo(await exchange.sendWithin(timeout, signal));
+      if (info.id !== this.id) {
+        throw new UnavailableError(`the agent's answer is lease ${info.id} instead of ${this.id}`);
+      }
+      return info;
     } catch (error) {
       if (isGone(error)) {
         this.#lose("is not held", error);
