@@ -96,8 +96,8 @@ suite("the loss of a lease", { concurrency: true }, () => {
     const lease = await client.acquire("single", { wait: WAIT });
     agent.signal("SIGSTOP");
     await expectLoss(lease, other);
-    assert(wire.asked("renew_lease") >= 2);
-    assert.equal(wire.answered("renew_lease"), 0);
+    // The agent may have answered others before it was stopped.
+    assert(wire.asked("renew_lease") - wire.answered("renew_lease") >= 2);
     agent.signal("SIGCONT");
     await lease.release();
   });

@@ -105,7 +105,8 @@ func TestALossIsToldInTimeWhenTheAgentIsStopped(t *testing.T) {
 	lease := acquire(t, client, "single", slotkeeper.Wait(patience))
 	agent.signal(syscall.SIGSTOP)
 	expectLoss(t, lease, other)
-	if asked, answered := wire.requests("renew_lease"); asked < 2 || answered != 0 {
+	// The agent may have answered others before it was stopped.
+	if asked, answered := wire.requests("renew_lease"); asked-answered < 2 {
 		t.Errorf("%d renewals, %d answered", asked, answered)
 	}
 	agent.signal(syscall.SIGCONT)
