@@ -180,9 +180,6 @@ func (c *Client) await(ctx context.Context, request *exchange, wait time.Duratio
 	go func() {
 		var granted grant
 		err := request.run(sending, &granted)
-		if err == nil {
-			err = granted.check()
-		}
 		answered <- outcome{granted, err}
 	}()
 	select {

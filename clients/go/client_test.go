@@ -135,7 +135,14 @@ func TestAnAnswerIsBounded(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNoLeaseIsUnavailable(t *testing.T) {
-	for _, body := range []string{"", "nonsense", "[]", "{}", `{"lease":"a","slot_indexes":[0],"expires_in_seconds":-1}`, `{"lease":1}`} {
+	for _, body := range []string{
+		"", "nonsense", "null", "[]", "{}", `{"lease":1}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":-1}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":1e999}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":null}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1}`,
+		`{"lease":"a","slot_indexes":[0],"expires_in_seconds":60}`,
+	} {
 		client := stub(t, func(answer http.ResponseWriter, _ *http.Request) { answer.Write([]byte(body)) })
 		if _, err := client.Acquire(context.Background(), "any"); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%q: %v", body, err)
@@ -168,7 +175,7 @@ func TestALeaseCountsFromTheRequestAndNotFromTheAnswer(t *testing.T) {
 			renewed <- struct{}{}
 			expires = `60`
 		}
-		answer.Write([]byte(`{"lease":"a/b","slot_indexes":[0],"expires_in_seconds":` + expires + `}`))
+		answer.Write([]byte(`{"lease":"a/b","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":` + expires + `}`))
 	})
 	// It expired while the answer was on its way: the renewal comes first.
 	lease, err := client.Acquire(context.Background(), "any", Wait(time.Minute))
@@ -181,13 +188,46 @@ func TestALeaseCountsFromTheRequestAndNotFromTheAnswer(t *testing.T) {
 	}
 }
 
+func TestTheAnswerToARenewalIsOfTheSameLease(t *testing.T) {
+	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		id, expires := "a", "2"
+		if strings.HasSuffix(request.URL.Path, "/renew") {
+			id, expires = "other", "60"
+		}
+		answer.Write([]byte(`{"lease":"` + id + `","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":` + expires + `}`))
+	})
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	<-lease.Context().Done()
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, ErrLost) || !strings.Contains(cause.Error(), `lease "other" instead of "a"`) {
+		t.Error(cause)
+	}
+}
+
+func TestALeaseHasALongestTime(t *testing.T) {
+	client := stub(t, func(answer http.ResponseWriter, _ *http.Request) {
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":1e12}`))
+	})
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if remaining := lease.Remaining(); remaining > maxLease || remaining < maxLease/2 {
+		t.Errorf("%v remain", remaining)
+	}
+}
+
 func TestALeaseExpiresWhileItsRenewalHangs(t *testing.T) {
 	hang := make(chan struct{})
 	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
 		if strings.HasSuffix(request.URL.Path, "/renew") {
 			<-hang
 		}
-		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"expires_in_seconds":2}`))
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":2}`))
 	})
 	t.Cleanup(func() { close(hang) })
 	began := time.Now()
@@ -311,7 +351,7 @@ func TestARenewalWithoutATokenFileIsRepeated(t *testing.T) {
 }
 
 func TestAnAcquisitionThatIsCancelledBeforeItIsSentSendsNothing(t *testing.T) {
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "a.sock"))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "a.sock"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,5 +364,11 @@ func TestAnAcquisitionThatIsCancelledBeforeItIsSentSendsNothing(t *testing.T) {
 	cancel()
 	if _, err := client.Acquire(ctx, "any", Wait(time.Hour)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+	if err := listener.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listener.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection, or %v", err)
 	}
 }

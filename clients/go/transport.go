@@ -69,10 +69,10 @@ func (c *Client) request(method, path string) *exchange {
 	return &exchange{client: c, method: method, path: path}
 }
 
-// run sends the request and decodes the answer into content, unless that is nil or the answer is empty.
+// run sends the request and decodes the answer into content, unless that is nil.
 func (e *exchange) run(ctx context.Context, content any) error {
 	body, err := e.roundTrip(ctx)
-	if err != nil || content == nil || len(body) == 0 {
+	if err != nil || content == nil {
 		return err
 	}
 	if err := json.Unmarshal(body, content); err != nil {
