@@ -29,6 +29,8 @@ const (
 type Client struct {
 	address   address
 	tokenFile string
+	// reading has a value while the token file is read.
+	reading chan struct{}
 }
 
 // ClientOption is an option of [New].
@@ -46,7 +48,7 @@ func New(agent string, options ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{address: address}
+	client := &Client{address: address, reading: make(chan struct{}, 1)}
 	for _, option := range options {
 		option(client)
 	}
@@ -178,9 +180,6 @@ func (c *Client) await(ctx context.Context, request *exchange, wait time.Duratio
 	go func() {
 		var granted grant
 		err := request.run(sending, &granted)
-		if err == nil {
-			err = granted.check()
-		}
 		answered <- outcome{granted, err}
 	}()
 	select {

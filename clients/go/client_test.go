@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -26,7 +27,10 @@ func stub(t *testing.T, answer http.HandlerFunc) *Client {
 }
 
 func TestAnAddressIsASocketOrALoopbackAddress(t *testing.T) {
-	for _, good := range []string{"unix:/run/slotkeeper/control.sock", "http://127.0.0.1:9378", "http://[::1]:9378/"} {
+	for _, good := range []string{
+		"unix:/run/slotkeeper/control.sock", "unix:/a/b", "http://127.0.0.1:9378", "http://127.0.0.1:1", "http://127.9.9.9:80",
+		"http://[::1]:80", "http://[::1]:9378/", "http://localhost:80",
+	} {
 		if _, err := New(good); err != nil {
 			t.Error(err)
 		}
@@ -34,6 +38,9 @@ func TestAnAddressIsASocketOrALoopbackAddress(t *testing.T) {
 	for _, bad := range []string{
 		"", "unix:", "unix:relative.sock", "/run/control.sock", "127.0.0.1:9378", "https://127.0.0.1:9378", "http://127.0.0.1",
 		"http://:9378", "http://127.0.0.1:9378/v1", "http://127.0.0.1:9378?a=b", "http://user@127.0.0.1:9378",
+		"http://user@127.0.0.1:80", "http://example.com:80", "http://10.0.0.1:80", "https://127.0.0.1:80", "http://127.0.0.1:99999",
+		"http://127.0.0.1:0", "http://127.0.0.1:80/path", "http://127.0.0.1:80#f", "unix:rel.sock", "http://localhost.example.com:80",
+		"http://127.0.0.1.example.com:80", "http://[::2]:80",
 	} {
 		if _, err := New(bad); err == nil || !strings.Contains(err.Error(), "write unix:") {
 			t.Errorf("%q: %v", bad, err)
@@ -70,6 +77,49 @@ func TestATokenIsOneWord(t *testing.T) {
 	}
 }
 
+func TestATokenFileThatHangsHoldsUpNoLoss(t *testing.T) {
+	client := stub(t, func(answer http.ResponseWriter, _ *http.Request) {
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":2}`))
+	})
+	client.tokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(client.tokenFile, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expires := time.Now().Add(lease.Remaining())
+	// The opening of a FIFO waits for a writer.
+	if err := os.Remove(client.tokenFile); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(client.tokenFile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		writer, err := os.OpenFile(client.tokenFile, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writer.Close()
+	})
+	<-lease.Context().Done()
+	if late := time.Since(expires); late > time.Second || !errors.Is(lease.Check(), ErrLost) || !errors.Is(lease.Check(), context.DeadlineExceeded) {
+		t.Errorf("%v, %v after the lease expired", lease.Check(), late)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if _, err := client.Acquire(ctx, "any"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	began := time.Now()
+	lease.Release()
+	if took := time.Since(began); took > RequestTimeout+time.Second {
+		t.Errorf("the release took %v", took)
+	}
+}
+
 func TestAnAnswerIsBounded(t *testing.T) {
 	piece := []byte(strings.Repeat(" ", 64<<10))
 	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
@@ -85,7 +135,14 @@ func TestAnAnswerIsBounded(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNoLeaseIsUnavailable(t *testing.T) {
-	for _, body := range []string{"", "nonsense", "[]", "{}", `{"lease":"a","slot_indexes":[0],"expires_in_seconds":-1}`, `{"lease":1}`} {
+	for _, body := range []string{
+		"", "nonsense", "null", "[]", "{}", `{"lease":1}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":-1}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":1e999}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":null}`,
+		`{"lease":"a","slot_indexes":[0],"fencing_token":1}`,
+		`{"lease":"a","slot_indexes":[0],"expires_in_seconds":60}`,
+	} {
 		client := stub(t, func(answer http.ResponseWriter, _ *http.Request) { answer.Write([]byte(body)) })
 		if _, err := client.Acquire(context.Background(), "any"); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%q: %v", body, err)
@@ -118,7 +175,7 @@ func TestALeaseCountsFromTheRequestAndNotFromTheAnswer(t *testing.T) {
 			renewed <- struct{}{}
 			expires = `60`
 		}
-		answer.Write([]byte(`{"lease":"a/b","slot_indexes":[0],"expires_in_seconds":` + expires + `}`))
+		answer.Write([]byte(`{"lease":"a/b","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":` + expires + `}`))
 	})
 	// It expired while the answer was on its way: the renewal comes first.
 	lease, err := client.Acquire(context.Background(), "any", Wait(time.Minute))
@@ -131,13 +188,46 @@ func TestALeaseCountsFromTheRequestAndNotFromTheAnswer(t *testing.T) {
 	}
 }
 
+func TestTheAnswerToARenewalIsOfTheSameLease(t *testing.T) {
+	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		id, expires := "a", "2"
+		if strings.HasSuffix(request.URL.Path, "/renew") {
+			id, expires = "other", "60"
+		}
+		answer.Write([]byte(`{"lease":"` + id + `","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":` + expires + `}`))
+	})
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	<-lease.Context().Done()
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, ErrLost) || !strings.Contains(cause.Error(), `lease "other" instead of "a"`) {
+		t.Error(cause)
+	}
+}
+
+func TestALeaseHasALongestTime(t *testing.T) {
+	client := stub(t, func(answer http.ResponseWriter, _ *http.Request) {
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":1e12}`))
+	})
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if remaining := lease.Remaining(); remaining > maxLease || remaining < maxLease/2 {
+		t.Errorf("%v remain", remaining)
+	}
+}
+
 func TestALeaseExpiresWhileItsRenewalHangs(t *testing.T) {
 	hang := make(chan struct{})
 	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
 		if strings.HasSuffix(request.URL.Path, "/renew") {
 			<-hang
 		}
-		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"expires_in_seconds":2}`))
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":2}`))
 	})
 	t.Cleanup(func() { close(hang) })
 	began := time.Now()
@@ -158,8 +248,110 @@ func TestALeaseExpiresWhileItsRenewalHangs(t *testing.T) {
 	}
 }
 
+func TestALeaseIsLostAtARenewalByAnAgentThatHasEnded(t *testing.T) {
+	const granted = `{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":6}`
+	refuse := func(status int, code string) func(http.ResponseWriter) {
+		return func(answer http.ResponseWriter) {
+			answer.WriteHeader(status)
+			answer.Write([]byte(`{"error":"refused","code":"` + code + `"}`))
+		}
+	}
+	for _, example := range []struct {
+		name, network, address string
+		// renewal answers a renewal. Without one, the server has ended.
+		renewal func(http.ResponseWriter)
+		isLost  bool
+	}{
+		{"a refused connection", "tcp", "127.0.0.1:0", nil, true},
+		{"a missing socket", "unix", filepath.Join(t.TempDir(), "a.sock"), nil, true},
+		{"draining", "tcp", "127.0.0.1:0", refuse(http.StatusServiceUnavailable, "draining"), true},
+		{"busy", "tcp", "127.0.0.1:0", refuse(http.StatusServiceUnavailable, "busy"), false},
+		{"another status", "tcp", "127.0.0.1:0", refuse(http.StatusInternalServerError, "draining"), false},
+		{"a closed connection", "tcp", "127.0.0.1:0", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, false},
+	} {
+		t.Run(example.name, func(t *testing.T) {
+			t.Parallel()
+			renewed := make(chan struct{}, 100)
+			listener, err := net.Listen(example.network, example.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
+				if strings.HasSuffix(request.URL.Path, "/renew") {
+					renewed <- struct{}{}
+					example.renewal(answer)
+					return
+				}
+				answer.Write([]byte(granted))
+			}))
+			server.Listener.Close()
+			server.Listener = listener
+			server.Start()
+			defer server.Close()
+			address := "http://" + listener.Addr().String()
+			if example.network == "unix" {
+				address = "unix:" + example.address
+			}
+			client, err := New(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := client.Acquire(context.Background(), "any")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Release()
+			if example.renewal == nil {
+				server.Close()
+			}
+			if !example.isLost {
+				<-renewed
+				<-renewed
+				if err := lease.Check(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			<-lease.Context().Done()
+			cause := context.Cause(lease.Context())
+			if !errors.Is(cause, ErrLost) || !strings.Contains(cause.Error(), "its agent has ended") {
+				t.Error(cause)
+			}
+			if remaining := lease.expires - now(); remaining < 2*time.Second {
+				t.Errorf("the loss was told %v before the lease expired", remaining)
+			}
+		})
+	}
+}
+
+func TestARenewalWithoutATokenFileIsRepeated(t *testing.T) {
+	renewed := make(chan struct{}, 100)
+	client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+		if strings.HasSuffix(request.URL.Path, "/renew") {
+			renewed <- struct{}{}
+		}
+		answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":3}`))
+	})
+	client.tokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(client.tokenFile, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := client.Acquire(context.Background(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if err := os.Remove(client.tokenFile); err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Context().Done()
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, os.ErrNotExist) || strings.Contains(cause.Error(), "ended") || len(renewed) > 0 {
+		t.Errorf("%v after %d renewals", cause, len(renewed))
+	}
+}
+
 func TestAnAcquisitionThatIsCancelledBeforeItIsSentSendsNothing(t *testing.T) {
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "a.sock"))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "a.sock"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,5 +364,11 @@ func TestAnAcquisitionThatIsCancelledBeforeItIsSentSendsNothing(t *testing.T) {
 	cancel()
 	if _, err := client.Acquire(ctx, "any", Wait(time.Hour)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+	if err := listener.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listener.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection, or %v", err)
 	}
 }

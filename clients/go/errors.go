@@ -3,7 +3,9 @@ package slotkeeper
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"syscall"
 )
 
 var (
@@ -43,4 +45,17 @@ func (e *RefusedError) Is(target error) bool {
 func isGone(err error) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused) && (refused.Status == http.StatusGone || refused.Code == "unknown_lease")
+}
+
+// hasEnded reports whether the agent that granted a lease has ended, or is ending: it refuses the connection, its socket is
+// missing, or it answers that it is draining. It has then released its leases, or nobody renews them any more.
+func hasEnded(err error) bool {
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return refused.Status == http.StatusServiceUnavailable && refused.Code == "draining"
+	}
+	// A token file may be missing too: that is no failure of a connection.
+	var failed *net.OpError
+	return errors.As(err, &failed) && failed.Op == "dial" &&
+		(errors.Is(failed, syscall.ECONNREFUSED) || errors.Is(failed, syscall.ENOENT))
 }

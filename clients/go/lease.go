@@ -2,6 +2,7 @@ package slotkeeper
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -62,19 +63,29 @@ type Info struct {
 // grant is an answer with a lease.
 type grant struct {
 	Info
-	ExpiresInSeconds float64 `json:"expires_in_seconds"`
+	// expiresIn is the time from the answer.
+	expiresIn time.Duration
 }
 
-// check reports whether the answer is a lease.
-func (g grant) check() error {
-	if g.ID == "" || len(g.SlotIndexes) == 0 || g.ExpiresInSeconds < 0 {
-		return fmt.Errorf("%w: its answer is no lease", ErrUnavailable)
+// UnmarshalJSON fails if the content is no lease.
+func (g *grant) UnmarshalJSON(content []byte) error {
+	var answer struct {
+		Info
+		// In place of Info's: one that is missing is not 0.
+		FencingToken     *uint64  `json:"fencing_token"`
+		ExpiresInSeconds *float64 `json:"expires_in_seconds"`
 	}
+	if err := json.Unmarshal(content, &answer); err != nil {
+		return err
+	}
+	if answer.ID == "" || len(answer.SlotIndexes) == 0 || answer.FencingToken == nil || answer.ExpiresInSeconds == nil ||
+		*answer.ExpiresInSeconds < 0 {
+		return errors.New("it is no lease")
+	}
+	g.Info = answer.Info
+	g.FencingToken = *answer.FencingToken
+	g.expiresIn = time.Duration(min(*answer.ExpiresInSeconds, maxLease.Seconds()) * float64(time.Second))
 	return nil
-}
-
-func (g grant) expiresIn() time.Duration {
-	return time.Duration(min(g.ExpiresInSeconds, maxLease.Seconds()) * float64(time.Second))
 }
 
 // Lease is a slot or a lock that this program holds, and that is renewed in the background.
@@ -100,7 +111,7 @@ type Lease struct {
 func newLease(parent context.Context, client *Client, granted grant, sent time.Duration) *Lease {
 	ctx, end := context.WithCancelCause(parent)
 	lease := &Lease{Info: granted.Info, client: client, context: ctx, end: end, ended: make(chan struct{})}
-	lease.expires = sent + granted.expiresIn() - expiryMargin
+	lease.expires = sent + granted.expiresIn - expiryMargin
 	return lease
 }
 
@@ -138,7 +149,7 @@ func (l *Lease) Remaining() time.Duration {
 // Show returns the lease as the agent knows it, and when it expires unless it is renewed. This does not renew it.
 func (l *Lease) Show(ctx context.Context) (Info, time.Duration, error) {
 	shown, err := l.ask(ctx, http.MethodGet, "", RequestTimeout)
-	return shown.Info, shown.expiresIn(), err
+	return shown.Info, shown.expiresIn, err
 }
 
 // Release releases the slot, also a lost one: the agent then hands it off earlier. It takes at most [RequestTimeout]. If no
@@ -199,15 +210,19 @@ func (l *Lease) sleep(duration time.Duration) {
 	}
 }
 
-// renew renews the lease once. The lease is lost if the agent says so.
+// renew renews the lease once. The lease is lost if the agent says so, or has ended: leases never survive their agent.
 func (l *Lease) renew(ctx context.Context, timeout time.Duration) error {
 	sent := now()
 	renewed, err := l.ask(ctx, http.MethodPost, "/renew", timeout)
 	l.guard.Lock()
 	defer l.guard.Unlock()
 	l.failure = err
+	if hasEnded(err) {
+		l.loseLocked(fmt.Errorf("its agent has ended: %w", err))
+		return l.reason
+	}
 	if err == nil && l.reason == nil {
-		l.expires = sent + renewed.expiresIn() - expiryMargin
+		l.expires = sent + renewed.expiresIn - expiryMargin
 	}
 	return err
 }
@@ -218,8 +233,8 @@ func (l *Lease) ask(ctx context.Context, method, action string, timeout time.Dur
 	defer cancel()
 	var answer grant
 	err := l.client.request(method, leasePath(l.ID)+action).run(ctx, &answer)
-	if err == nil {
-		err = answer.check()
+	if err == nil && answer.ID != l.ID {
+		err = fmt.Errorf("%w: its answer is lease %q instead of %q", ErrUnavailable, answer.ID, l.ID)
 	}
 	if isGone(err) {
 		l.guard.Lock()

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -35,11 +36,22 @@ func parseAddress(text string) (address, error) {
 		return address{text, "unix", path, "slotkeeper"}, nil
 	}
 	parsed, err := url.Parse(text)
-	if err != nil || parsed.Scheme != "http" || parsed.User != nil || parsed.Hostname() == "" || parsed.Port() == "" ||
+	if err != nil || parsed.Scheme != "http" || parsed.User != nil || !isLoopback(parsed.Hostname()) || !isPort(parsed.Port()) ||
 		strings.Trim(parsed.Path, "/") != "" || parsed.RawQuery != "" || parsed.Fragment != "" {
-		return address{}, fmt.Errorf("slotkeeper: %q is not an agent's address: write unix:/path/of/the.sock or http://127.0.0.1:port", text)
+		return address{}, fmt.Errorf(
+			"slotkeeper: %q is not the address of an agent on this machine: write unix:/path/of/the.sock or http://127.0.0.1:port", text)
 	}
 	return address{text, "tcp", parsed.Host, parsed.Host}, nil
+}
+
+// isLoopback reports whether a host is this machine. The token would reach another one in clear.
+func isLoopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && port > 0
 }
 
 // exchange is one request on a connection of its own: the agent serves one request per connection.
@@ -57,10 +69,10 @@ func (c *Client) request(method, path string) *exchange {
 	return &exchange{client: c, method: method, path: path}
 }
 
-// run sends the request and decodes the answer into content, unless that is nil or the answer is empty.
+// run sends the request and decodes the answer into content, unless that is nil.
 func (e *exchange) run(ctx context.Context, content any) error {
 	body, err := e.roundTrip(ctx)
-	if err != nil || content == nil || len(body) == 0 {
+	if err != nil || content == nil {
 		return err
 	}
 	if err := json.Unmarshal(body, content); err != nil {
@@ -87,9 +99,9 @@ func (e *exchange) roundTrip(ctx context.Context) ([]byte, error) {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	if e.client.tokenFile != "" {
-		token, err := readToken(e.client.tokenFile)
+		token, err := e.client.token(ctx)
 		if err != nil {
-			return nil, err
+			return nil, e.unavailable(err)
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -142,21 +154,46 @@ func refusal(status int, body []byte) error {
 	return &RefusedError{Status: status, Code: content.Code, Message: content.Error}
 }
 
-// readToken reads the token for each request: the file may have changed.
+// token reads the token for each request: the file may have changed. A read that hangs, as on a network's file system, does not
+// outlast ctx. Others start when it has ended, so that a client has one of them at most.
+func (c *Client) token(ctx context.Context) (string, error) {
+	select {
+	case c.reading <- struct{}{}:
+	case <-ctx.Done():
+		return "", fmt.Errorf("token file %s: %w", c.tokenFile, ctx.Err())
+	}
+	type content struct {
+		token string
+		err   error
+	}
+	read := make(chan content, 1)
+	go func() {
+		token, err := readToken(c.tokenFile)
+		<-c.reading
+		read <- content{token, err}
+	}()
+	select {
+	case content := <-read:
+		return content.token, content.err
+	case <-ctx.Done():
+		return "", fmt.Errorf("token file %s: %w", c.tokenFile, ctx.Err())
+	}
+}
+
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: token file: %w", ErrUnavailable, err)
+		return "", fmt.Errorf("token file: %w", err)
 	}
 	defer file.Close()
 	content, err := io.ReadAll(io.LimitReader(file, maxTokenBytes+1))
 	if err != nil {
-		return "", fmt.Errorf("%w: token file: %w", ErrUnavailable, err)
+		return "", fmt.Errorf("token file: %w", err)
 	}
 	token := strings.TrimSpace(string(content))
 	invisible := func(r rune) bool { return r < '!' || r > '~' }
 	if token == "" || len(content) > maxTokenBytes || strings.ContainsFunc(token, invisible) {
-		return "", fmt.Errorf("%w: token file %s must have one token of visible ASCII characters", ErrUnavailable, path)
+		return "", fmt.Errorf("token file %s must have one token of visible ASCII characters", path)
 	}
 	return token, nil
 }

@@ -133,10 +133,19 @@ fn no_other_page_has_examples_in_these_languages() {
 }
 
 #[test]
-fn the_package_for_python_has_the_version_and_the_licence_of_the_agent() {
+fn each_package_has_the_licence_of_the_agent() {
+    // A package cannot refer to a file outside its folder, and npm leaves a symlink out.
+    for language in ["python", "go", "typescript"] {
+        let file = format!("clients/{language}/LICENSE");
+        let is_file = Path::new(REPOSITORY).join(&file).symlink_metadata().unwrap().is_file();
+        assert!(is_file, "{file} is not a regular file");
+        assert_eq!(read(&file), read("LICENSE"), "{file} is another one than LICENSE");
+    }
+}
+
+#[test]
+fn the_package_for_python_has_the_version_of_the_agent() {
     let version = format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"));
     let project = read("clients/python/pyproject.toml");
     assert!(project.contains(&version), "clients/python/pyproject.toml has no line{version}");
-    // A package cannot refer to a file outside its folder.
-    assert_eq!(read("clients/python/LICENSE"), read("LICENSE"));
 }

@@ -73,7 +73,7 @@ export class Agent {
   async withLease<T>(name: string, options: AcquireOptions, work: (lease: Lease) => Promise<T>): Promise<T> {
     await using lease = await this.acquire(name, options);
     const result = await work(lease);
-    lease.signal.throwIfAborted();
+    lease.throwIfLost();
     return result;
   }
 

@@ -30,3 +30,24 @@ export class LostError extends SlotkeeperError {}
 export function isGone(error: unknown): boolean {
   return error instanceof RefusedError && (error.status === 410 || error.code === "unknown_lease");
 }
+
+/**
+ * Whether the agent that granted a lease has ended, or is ending: it refuses the connection, its socket is missing, or it answers
+ * that it is draining. It has then released its leases, or nobody renews them any more.
+ */
+export function hasEnded(error: unknown): boolean {
+  if (error instanceof RefusedError) {
+    return error.status === 503 && error.code === "draining";
+  }
+  return error instanceof UnavailableError && isNotListening(error.cause);
+}
+
+function isNotListening(error: unknown): boolean {
+  if (error instanceof AggregateError) {
+    // A name with several addresses.
+    return error.errors.every(isNotListening);
+  }
+  // A token file may be missing too: that is no failure of a connection.
+  const { code, syscall } = (error instanceof Error ? error : {}) as NodeJS.ErrnoException;
+  return syscall === "connect" && (code === "ECONNREFUSED" || code === "ENOENT");
+}

@@ -1,4 +1,4 @@
-import { isGone, LostError, SlotkeeperError, UnavailableError } from "./errors.js";
+import { hasEnded, isGone, LostError, SlotkeeperError, UnavailableError } from "./errors.js";
 import { after, Instant } from "./time.js";
 import type { Content, Endpoint } from "./transport.js";
 
@@ -18,6 +18,9 @@ const EXPIRY_MARGIN = 100;
  * read again.
  */
 const MAX_SLEEP = 1000;
+
+/** Longer than any session's TTL. */
+const MAX_LEASE = 48 * 3_600_000;
 
 /** The kind of a lease. */
 export type Kind = "semaphore" | "lock";
@@ -73,6 +76,7 @@ export function toInfo(content: Content): LeaseInfo {
     Array.isArray(slot_indexes) &&
     slot_indexes.every((index) => Number.isSafeInteger(index)) &&
     typeof expires_in_seconds === "number" &&
+    Number.isFinite(expires_in_seconds) &&
     expires_in_seconds >= 0;
   if (!isLease) {
     throw new UnavailableError("the agent's answer is no lease");
@@ -87,7 +91,7 @@ export function toInfo(content: Content): LeaseInfo {
     fencingToken: fencing_token as number,
     lockIndex: lock_index as number | null,
     slotIndexes: slot_indexes as number[],
-    expiresIn: expires_in_seconds * 1000,
+    expiresIn: Math.min(expires_in_seconds * 1000, MAX_LEASE),
   };
 }
 
@@ -157,13 +161,16 @@ export class Lease implements AsyncDisposable {
    * paused or busy. Call it before each step that must not run without the slot.
    */
   check(): void {
-    if (!this.#end.signal.aborted && this.remaining() <= 0) {
-      this.#lose("expired before it was renewed", this.#failure);
-    }
-    this.signal.throwIfAborted();
+    this.throwIfLost();
     if (this.#end.signal.aborted) {
       throw new SlotkeeperError(`the lease of ${this.kind} ${this.name} was released`);
     }
+  }
+
+  /** Like `check`, but a release is no error. */
+  throwIfLost(): void {
+    this.#expire();
+    this.signal.throwIfAborted();
   }
 
   /** The lease as the agent knows it. This does not renew it. */
@@ -176,6 +183,7 @@ export class Lease implements AsyncDisposable {
    * answer comes in that time, the agent releases the lease when it is not renewed.
    */
   release(): Promise<void> {
+    this.#expire();
     this.#end.abort();
     this.#releasing ??= release(this.#endpoint, this.id);
     return this.#releasing;
@@ -203,8 +211,8 @@ export class Lease implements AsyncDisposable {
 
   /** Tells of the loss when the lease expires. */
   #watch(): void {
-    if (this.remaining() <= 0) {
-      this.#lose("expired before it was renewed", this.#failure);
+    this.#expire();
+    if (this.#end.signal.aborted) {
       return;
     }
     const cancel = after(Math.min(this.remaining(), MAX_SLEEP), () => {
@@ -212,6 +220,13 @@ export class Lease implements AsyncDisposable {
       this.#watch();
     });
     this.#end.signal.addEventListener("abort", cancel, { once: true });
+  }
+
+  /** Tells of the loss if the lease has expired. */
+  #expire(): void {
+    if (this.remaining() <= 0) {
+      this.#lose("expired before it was renewed", this.#failure);
+    }
   }
 
   async #keep(): Promise<void> {
@@ -252,15 +267,28 @@ export class Lease implements AsyncDisposable {
 
   async #renew(timeout: number): Promise<void> {
     const sent = new Instant();
-    const { expiresIn } = await this.#ask("POST", "/renew", timeout, this.#end.signal);
-    this.#sent = sent;
-    this.#lasts = expiresIn;
+    try {
+      const { expiresIn } = await this.#ask("POST", "/renew", timeout, this.#end.signal);
+      this.#sent = sent;
+      this.#lasts = expiresIn;
+    } catch (error) {
+      // Leases never survive their agent.
+      if (hasEnded(error)) {
+        this.#lose("is not held, since its agent has ended", error);
+        this.signal.throwIfAborted();
+      }
+      throw error;
+    }
   }
 
   async #ask(method: string, action: string, timeout: number, signal?: AbortSignal): Promise<LeaseInfo> {
     const exchange = this.#endpoint.exchange(method, leasePath(this.id) + action);
     try {
-      return toInfo(await exchange.sendWithin(timeout, signal));
+      const info = toInfo(await exchange.sendWithin(timeout, signal));
+      if (info.id !== this.id) {
+        throw new UnavailableError(`the agent's answer is lease ${info.id} instead of ${this.id}`);
+      }
+      return info;
     } catch (error) {
       if (isGone(error)) {
         this.#lose("is not held", error);

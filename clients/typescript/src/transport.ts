@@ -1,5 +1,6 @@
 import { open } from "node:fs/promises";
 import { request, type ClientRequest, type IncomingMessage, type RequestOptions } from "node:http";
+import { BlockList, isIP, isIPv6 } from "node:net";
 import { isAbsolute } from "node:path";
 
 import { RefusedError, TimedOutError, UnavailableError } from "./errors.js";
@@ -12,18 +13,35 @@ const MAX_HEADER_BYTES = 64 * 1024;
 /** The size of the largest token file. */
 const MAX_TOKEN_BYTES = 8 * 1024;
 
+/** The addresses of this machine. */
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet("127.0.0.0", 8);
+LOOPBACK.addAddress("::1", "ipv6");
+
 /** A JSON object of the agent. */
 export type Content = Partial<Record<string, unknown>>;
 
 /** Where the agent listens. */
 export class Endpoint {
   readonly #options: RequestOptions;
+  #reading: Promise<string> | undefined;
 
   constructor(
     readonly address: string,
     readonly tokenFile?: string,
   ) {
     this.#options = parse(address);
+  }
+
+  /**
+   * The token, which is read for each request: the file may have changed. A read that hangs, as on a network's file system, does
+   * not outlast `signal`. Requests at the same time share it, so that it occupies one thread of Node's pool at most.
+   */
+  async token(path: string, signal: AbortSignal): Promise<string> {
+    this.#reading ??= readToken(path).finally(() => {
+      this.#reading = undefined;
+    });
+    return unlessAborted(this.#reading, signal, `the token file ${path} was not read`);
   }
 
   exchange(method: string, path: string, body?: Content): Exchange {
@@ -48,13 +66,13 @@ export class Exchange {
   async send(signal: AbortSignal): Promise<Content> {
     const { tokenFile } = this.#endpoint;
     const headers: Record<string, string> = {};
-    if (tokenFile !== undefined) {
-      headers.Authorization = `Bearer ${await readToken(tokenFile)}`;
-    }
     if (this.#body !== undefined) {
       headers["Content-Type"] = "application/json";
     }
     try {
+      if (tokenFile !== undefined) {
+        headers.Authorization = `Bearer ${await this.#endpoint.token(tokenFile, signal)}`;
+      }
       const answer = await this.#roundTrip(headers, signal);
       const body = await read(answer);
       const status = answer.statusCode ?? 0;
@@ -63,20 +81,29 @@ export class Exchange {
       }
       return body === "" ? {} : decode(body);
     } catch (error) {
-      throw error instanceof RefusedError ? error : this.unavailable(error);
+      throw error instanceof RefusedError || error instanceof UnavailableError
+        ? error
+        : this.unavailable(error);
     }
   }
 
   /** Sends it and bounds the time of its answer. */
   async sendWithin(ms: number, signal?: AbortSignal): Promise<Content> {
-    const timeout = new AbortController();
+    const end = new AbortController();
     const cancel = after(ms, () => {
-      timeout.abort(new Error(`no answer within ${Math.round(ms)} ms`));
+      end.abort(new Error(`no answer within ${Math.round(ms)} ms`));
     });
+    // Not AbortSignal.any, which would leave a reference to each exchange in a signal that outlives it.
+    const abort = () => {
+      end.abort(signal?.reason);
+    };
+    signal?.addEventListener("abort", abort);
     try {
-      return await this.send(signal ? AbortSignal.any([signal, timeout.signal]) : timeout.signal);
+      signal?.throwIfAborted();
+      return await this.send(end.signal);
     } finally {
       cancel();
+      signal?.removeEventListener("abort", abort);
     }
   }
 
@@ -123,13 +150,20 @@ function parse(address: string): RequestOptions {
   if (address.startsWith("unix:") && isAbsolute(address.slice("unix:".length))) {
     return { ...common, socketPath: address.slice("unix:".length), host: "slotkeeper" };
   }
-  const match = /^http:\/\/([A-Za-z0-9.-]+|\[[0-9a-f:]+\]):(\d{1,5})\/?$/.exec(address);
-  if (!match?.[1] || !match[2]) {
+  const [, name = "", digits] = /^http:\/\/([a-z0-9.-]+|\[[0-9a-f:]+\]):(\d{1,5})\/?$/.exec(address) ?? [];
+  const host = name.replace(/^\[|\]$/g, "");
+  const port = Number(digits);
+  if (!isLoopback(host) || !(port > 0 && port < 65_536)) {
     throw new TypeError(
-      `${JSON.stringify(address)} is not an agent's address: write unix:/path/of/the.sock or http://127.0.0.1:port`,
+      `${JSON.stringify(address)} is not the address of an agent on this machine: write unix:/path/of/the.sock or http://127.0.0.1:port`,
     );
   }
-  return { ...common, host: match[1].replace(/^\[|\]$/g, ""), port: Number(match[2]) };
+  return { ...common, host, port };
+}
+
+/** Whether a host is this machine. The token would reach another one in clear. */
+function isLoopback(host: string): boolean {
+  return host === "localhost" || (isIP(host) !== 0 && LOOPBACK.check(host, isIPv6(host) ? "ipv6" : "ipv4"));
 }
 
 async function read(answer: IncomingMessage): Promise<string> {
@@ -167,7 +201,22 @@ function refusal(status: number, body: string): RefusedError {
   return new (code === "timed_out" ? TimedOutError : RefusedError)(status, code, error);
 }
 
-/** The token in a file, which is read for each request: it may have changed. */
+/** The promise's result, unless the signal is aborted before it comes. */
+function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal, failure: string): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      reject(new Error(`${failure}: ${String(signal.reason)}`, { cause: signal.reason }));
+    };
+    signal.addEventListener("abort", abort);
+    if (signal.aborted) {
+      abort();
+    }
+    void promise.then(resolve, reject).finally(() => {
+      signal.removeEventListener("abort", abort);
+    });
+  });
+}
+
 async function readToken(path: string): Promise<string> {
   let content: string;
   try {
