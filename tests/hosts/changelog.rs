@@ -38,8 +38,13 @@ fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
         .unwrap();
     std::fs::write(path("CHANGELOG.md"), CHANGELOG).unwrap();
     std::fs::write(path("Cargo.toml"), "[workspace.package]\nversion = \"0.2.0\"\n").unwrap();
-    let mut command = Command::new(path("scripts/release-notes"));
-    command.args(arguments).env_remove("GITHUB_REPOSITORY").envs(environment.iter().copied());
+    // Not by itself: while another thread starts a process, a file just written cannot be executed ("Text file busy").
+    let mut command = Command::new("bash");
+    command
+        .arg(path("scripts/release-notes"))
+        .args(arguments)
+        .env_remove("GITHUB_REPOSITORY")
+        .envs(environment.iter().copied());
     command.output().unwrap()
 }
 
