@@ -210,24 +210,6 @@ pub async fn renew(
     }
 }
 
-/// Destroys the sessions whose names end in one of the marks. Returns the marks of the sessions found.
-///
-/// # Errors
-///
-/// The request failed. Sessions found before the failure are destroyed.
-pub async fn destroy_named(client: &Client, marks: &[String]) -> Result<Vec<String>, Failure> {
-    // Hidden sessions do not matter: a token that may create sessions on a node may read those of the node.
-    let sessions = client.session_list(Read::consistent()).await.map_err(|error| failure(&error))?;
-    let mut found = Vec::new();
-    for session in sessions.value {
-        if let Some(mark) = marks.iter().find(|mark| session.name.ends_with(mark.as_str())) {
-            client.session_destroy(&session.id).await.map_err(|error| failure(&error))?;
-            found.push(mark.clone());
-        }
-    }
-    Ok(found)
-}
-
 /// Commits a transaction.
 ///
 /// # Errors

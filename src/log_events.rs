@@ -9,7 +9,6 @@ pub const SESSION_RENEWED: &str = "session renewed";
 pub const SESSION_RENEWAL_FAILED: &str = "session renewal failed";
 pub const SESSION_REQUEST_FAILED: &str = "session request failed";
 pub const SESSION_REQUEST_RECOVERED: &str = "session request recovered";
-pub const UNANSWERED_SESSIONS_DESTROYED: &str = "unanswered sessions destroyed";
 pub const LOGGED_IN: &str = "logged in to consul";
 pub const LOGIN_FAILED: &str = "login failed";
 pub const LOGOUT_FAILED: &str = "logout failed";
@@ -110,7 +109,6 @@ pub const DRAIN_STARTED: &str = "draining";
 pub const DRAINED: &str = "drained";
 pub const DRAIN_TIMED_OUT: &str = "drain timed out";
 pub const CONTESTED_SESSION_LEFT: &str = "slots and session left in consul";
-pub const UNANSWERED_SESSION_LEFT: &str = "unanswered session may be left in consul";
 
 // Files.
 pub const READINESS_FILE_LEFT: &str = "stale readiness file not removed";

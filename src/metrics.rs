@@ -109,7 +109,6 @@ impl Metrics {
             Notice::Leader { name, .. } => self.semaphores.leader_changes.with_label_values(&[&**name]).inc(),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
-            | Notice::SessionsCleared { .. }
             | Notice::SessionTaken { .. }
             | Notice::Failing { .. }
             | Notice::Recovered { .. }

@@ -14,8 +14,7 @@ use crate::log_events::{
     LOCK_HELD, LOCK_HELD_BY_OTHER, REQUEST_FAILED, REQUEST_RECOVERED, SEMAPHORE_REMOVED, SESSION_CREATED,
     SESSION_ENDED, SESSION_RENEWAL_FAILED, SESSION_RENEWED, SESSION_REQUEST_FAILED,
     SESSION_REQUEST_RECOVERED, SESSION_RESUMED, SESSION_TAKEN, SLOT_ACQUIRED, SLOT_LOST, SLOT_RELEASED,
-    SLOT_RESUMED, UNANSWERED_SESSIONS_DESTROYED, WAIT_TIMED_OUT, WAIT_UNANSWERED, WAITER_EVICTED, WAITING,
-    WRITE_CONFLICT,
+    SLOT_RESUMED, WAIT_TIMED_OUT, WAIT_UNANSWERED, WAITER_EVICTED, WAITING, WRITE_CONFLICT,
 };
 use crate::status::{Kind, Subject};
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
@@ -45,9 +44,6 @@ fn log_as(notice: &Notice, about: About<'_>) {
             "{SESSION_TAKEN}, which has its slots now; creating a new session. Check whether the state file was copied, or \
              the .lock file beside it deleted"
         ),
-        Notice::SessionsCleared { sessions } => {
-            log_about!(info, about, sessions, "{UNANSWERED_SESSIONS_DESTROYED}");
-        }
         Notice::Renewed { took } => {
             log_about!(debug, about, took_seconds = seconds(*took), "{SESSION_RENEWED}");
         }
@@ -167,7 +163,6 @@ pub(super) fn log_lease(notice: &Notice, subject: Option<&Subject>) {
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
-        | Notice::SessionsCleared { .. }
         | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
@@ -209,7 +204,6 @@ pub(super) fn call_hook(
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
-        | Notice::SessionsCleared { .. }
         | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }

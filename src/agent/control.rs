@@ -83,7 +83,7 @@ impl Agent {
             self.journal.note(Event::LeaseExpired, Some(subject), None);
         }
         self.carry_out_leases(now);
-        for name in self.leases.sweep(&mut self.own.keeper, now) {
+        for name in self.leases.sweep() {
             self.forget_removed(&name);
         }
     }

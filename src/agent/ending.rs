@@ -15,8 +15,8 @@ use crate::config::{self, Release};
 use crate::exit::{Ended, Exit};
 use crate::log_events::{
     CONTESTED_SESSION_LEFT, DRAIN_AWAITS_STOP_TIME, DRAIN_AWAITS_WORKLOAD, DRAIN_STARTED, DRAIN_TIMED_OUT,
-    DRAINED, HOLDING_FOR_TIME, HOLDING_UNTIL_DONE, LOGOUT_FAILED, STOP_REPEATED, UNANSWERED_SESSION_LEFT,
-    WORKLOAD_NOT_DONE, WORKLOAD_WAIT_ENDED,
+    DRAINED, HOLDING_FOR_TIME, HOLDING_UNTIL_DONE, LOGOUT_FAILED, STOP_REPEATED, WORKLOAD_NOT_DONE,
+    WORKLOAD_WAIT_ENDED,
 };
 use crate::shutdown::SignalRequest;
 use crate::status::Event;
@@ -40,20 +40,9 @@ const MAX_SHUTDOWN_FLUSH: Duration = Duration::from_secs(1);
 const RELEASE_SHARE: u32 = 4;
 const MAX_RELEASE_TIME: Duration = Duration::from_secs(5);
 
-/// Sessions whose names one message lists.
-const MAX_NAMES: usize = 4;
-
 /// Why the slots of a resumed session are not released.
 const CONTESTED: &str = "the session was resumed from an agent that may still run, and belongs to this one only two TTLs after that \
      agent was told";
-
-/// Session creations whose outcome is not known.
-struct Unanswered {
-    /// The sessions' names; empty where there are none.
-    names: String,
-    /// Why Consul refuses to say whether they exist.
-    refused: Option<String>,
-}
 
 impl Agent {
     /// A stop was requested, for the first time.
@@ -228,40 +217,18 @@ impl Agent {
         }
     }
 
-    /// The sessions that Consul may have created although it never said so.
-    fn unanswered(&self) -> Unanswered {
-        let keepers =
-            || std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper));
-        let names: Vec<_> = keepers().flat_map(Keeper::unanswered).collect();
-        let shown = names.iter().take(MAX_NAMES).map(|mark| format!("`{} {mark}`", self.spec.name));
-        let more = names.len().checked_sub(MAX_NAMES).filter(|more| *more > 0);
-        let shown: Vec<_> = shown.chain(more.map(|more| format!("and {more} more"))).collect();
-        let refused = keepers().find_map(Keeper::unanswered_refused).filter(|_| !names.is_empty());
-        Unanswered { names: shown.join(", "), refused: refused.map(str::to_owned) }
-    }
-
     /// Ends the agent after the drain: logs the outcome, runs the last hooks, logs out. A second signal cuts it short.
     pub(super) async fn finish(mut self) -> Ended {
-        let unanswered = self.unanswered();
-        let released = self.everything_has_ended() && !self.ending.has_abandoned();
+        let clean = self.everything_has_ended() && !self.ending.has_abandoned();
         let keepers =
             || std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper));
         // An agent with nothing to hold has sent no request.
         let in_vain = self.own.keeper.machines().next().is_some() && !self.own.keeper.has_reached_consul();
-        // Another server has created nothing, and what it says of sessions means nothing.
-        let refused = unanswered.refused.filter(|_| !in_vain || self.resumes);
-        let clean = released && refused.is_none();
         let exit = match self.ending.exit() {
             Some(Exit::Done) | None if !clean => Exit::Failed,
             exit => exit.unwrap_or(Exit::Done),
         };
-        if clean && !unanswered.names.is_empty() {
-            info!(
-                sessions = %unanswered.names,
-                "{DRAINED}: no slot and no session of this agent is left in Consul, unless Consul still creates a session \
-                 whose creation it has not answered, which then ends by its TTL"
-            );
-        } else if clean && in_vain && !self.leases.have_reached_consul() {
+        if clean && in_vain && !self.leases.have_reached_consul() {
             info!("{DRAINED}: Consul has never answered, so there is nothing to release");
         } else if clean {
             info!("{DRAINED}: no slot and no session of this agent is left in Consul");
@@ -270,27 +237,14 @@ impl Agent {
                 "{CONTESTED_SESSION_LEFT}: {CONTESTED}. The next agent with this session.state_file resumes them; otherwise \
                  the session ends by its TTL, and the slots are free"
             ));
-        } else if let Some(why) = refused.filter(|_| released) {
-            self.leaves(format!(
-                "{UNANSWERED_SESSION_LEFT} ({}): all known slots and sessions were released, but a session creation was not \
-                 answered, and Consul does not say whether the session exists: {why}. It ends by its TTL; to destroy it \
-                 before, find it by its name with slotkeeper sessions",
-                unanswered.names
-            ));
         } else {
             let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::failure);
             let contested = self.own.keeper.is_contested().then_some(CONTESTED);
             let why = keepers().filter_map(Keeper::failure).chain(machines).chain(contested).next();
             let why = why.unwrap_or("Consul has not answered in time");
-            let besides = if unanswered.names.is_empty() {
-                String::new()
-            } else {
-                let names = unanswered.names;
-                format!(". Consul may have created a session whose creation it has not answered ({names})")
-            };
             let left = format!(
                 "{DRAIN_TIMED_OUT}: not everything was released within drain.timeout ({:?}): {why}. What is left in Consul \
-                 is free once the session has ended, within two of its TTLs{besides}",
+                 is free once the session has ended, within two of its TTLs",
                 self.parts.config.drain.timeout
             );
             self.leaves(left);

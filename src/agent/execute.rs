@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 
 use super::translate;
 use crate::bridge;
-use slotkeeper_consul::{self, Client, Kind, Read, SessionSpec};
-use slotkeeper_semaphore::{Command, Event, Keeper, Name, NotCreated, Notice};
+use slotkeeper_consul::{self, Client, Read, SessionSpec};
+use slotkeeper_semaphore::{Command, Event, Keeper, Name, Notice};
 
 /// What a command leads to.
 pub(super) enum Work {
@@ -28,21 +28,13 @@ pub(super) enum Work {
 /// The client bounds the time of a request, and the core that of a renewal.
 pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &SessionSpec) -> Work {
     match command {
-        Command::CreateSession { mark } => {
-            let spec = SessionSpec { name: format!("{} {mark}", spec.name), ..spec.clone() };
+        Command::CreateSession => {
+            let spec = spec.clone();
             Work::Request(Box::pin(async move {
                 let answer = client.session_create(&spec).await;
-                let failed = |error: slotkeeper_consul::Error| NotCreated {
-                    // What does not speak HTTP has created no session: the drain must not search there until its time is over.
-                    in_doubt: error.outcome_unknown() && !matches!(error.kind, Kind::Mismatch(_)),
-                    failure: bridge::failure(&error),
-                };
-                Event::SessionCreated(answer.map(Into::into).map_err(failed))
+                Event::SessionCreated(answer.map(Into::into).map_err(|error| bridge::failure(&error)))
             }))
         }
-        Command::ClearSessions { marks } => Work::Request(Box::pin(async move {
-            Event::SessionsCleared(bridge::destroy_named(&client, &marks).await)
-        })),
         Command::RenewSession { session, sent, timeout } => {
             let configured = spec.ttl;
             Work::Request(Box::pin(async move {

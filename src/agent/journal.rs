@@ -92,7 +92,6 @@ impl Journal {
             | Notice::Removed { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
-            | Notice::SessionsCleared { .. }
             | Notice::Conflict { .. }
             | Notice::FormDiffers { .. } => None,
         };
@@ -131,7 +130,6 @@ pub(super) fn event_of(notice: &Notice) -> Option<Event> {
         Notice::Removed { .. } => Event::Removed,
         Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
-        | Notice::SessionsCleared { .. }
         | Notice::Conflict { .. }
         | Notice::FormDiffers { .. } => return None,
     })

@@ -164,10 +164,10 @@ pub(super) fn session_spec(config: &config::Config) -> SessionSpec {
         node_checks,
         service_checks,
     } = &config.session;
-    let title = session_title(config);
+    let colon = if name.is_some() { "" } else { ":" };
+    let who = identity(&config.identity).in_words().unwrap_or_default();
     SessionSpec {
-        // The identity follows.
-        name: if name.is_some() { title } else { format!("{title}:") },
+        name: format!("{}{colon} {who}", session_title(config)).trim_end().to_owned(),
         ttl: *ttl,
         behavior: match behavior {
             config::Behavior::Delete => slotkeeper_consul::Behavior::Delete,

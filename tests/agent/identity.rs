@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::consul::Consul;
-use crate::operator::{Operator, without_digits};
+use crate::operator::Operator;
 use crate::process::{BINARY, Lodger};
 use crate::run::job::{Job, bare, run};
 use crate::unanswered::host;
@@ -23,7 +23,7 @@ fn published(operator: &Operator, job: &Job) -> (Value, String) {
     let fields = who.as_object_mut().unwrap();
     fields.retain(|name, _| !["host", "pid"].contains(&name.as_str()));
     let name = operator.session(&session).unwrap().name;
-    (who, without_digits(&name).to_owned())
+    (who, name)
 }
 
 fn user() -> String {
@@ -153,7 +153,7 @@ fn the_owner_of_a_lock_is_named_in_its_value_and_in_the_log_of_those_who_wait() 
     assert_eq!(value["who"]["name"], "migrate");
     let words = format!("migrate on {} pid {}", host(), owner.pid().as_raw_nonzero());
     let name = operator.session(&lock.session.unwrap()).unwrap().name;
-    assert_eq!(without_digits(&name), format!("slotkeeper {PREFIX}: {words}"));
+    assert_eq!(name, format!("slotkeeper {PREFIX}: {words}"));
     let waiter = Job::start(&consul.address(), &[PREFIX], &["true"]);
     let said = format!("lock held by another session name={PREFIX} ");
     wait_for("the owner in the log", || {

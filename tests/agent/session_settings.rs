@@ -8,7 +8,7 @@ use slotkeeper_consul::{Code, Operation};
 
 use crate::consul::Consul;
 use crate::http;
-use crate::operator::{Operator, without_digits};
+use crate::operator::Operator;
 use crate::process::{Agent, Home, Lodger};
 use crate::unanswered::host;
 use crate::wait_for;
@@ -90,7 +90,7 @@ fn every_key_is_stored_as_it_is_written() {
         let session = session(&operator, &agent);
         assert_eq!((session.ttl.as_str(), session.behavior), (ttl, behavior), "{keys}");
         let called = format!("{name} {} pid {}", host(), agent.pid());
-        assert_eq!((session.lock_delay, without_digits(&session.name)), (lock_delay, &*called), "{keys}");
+        assert_eq!((session.lock_delay, &*session.name), (lock_delay, &*called), "{keys}");
         assert_eq!(session.node, "test");
         // None, and not Consul's default of `serfHealth`.
         assert_eq!((session.node_checks, session.service_checks), (vec![], vec![]));

@@ -118,15 +118,7 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Create a session with the TTL, behaviour and lock-delay of the settings → [`Event::SessionCreated`].
-    CreateSession {
-        /// A unique suffix. The caller must append it to the session's name, so that [`Command::ClearSessions`] finds the session.
-        mark: String,
-    },
-    /// Find the sessions whose names end with these marks, and destroy them → [`Event::SessionsCleared`].
-    ClearSessions {
-        /// The suffixes of the sessions' names.
-        marks: Vec<String>,
-    },
+    CreateSession,
     /// Renew the session → [`Event::SessionRenewed`].
     RenewSession {
         /// The session to renew.
@@ -202,9 +194,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Answers [`Command::CreateSession`].
-    SessionCreated(Result<SessionId, NotCreated>),
-    /// Answers [`Command::ClearSessions`] with the marks whose sessions were found and destroyed.
-    SessionsCleared(Result<Vec<String>, Failure>),
+    SessionCreated(Result<SessionId, Failure>),
     /// Answers the [`Command::RenewSession`] with this `sent`. The TTL is that of Consul's answer.
     SessionRenewed(Moment, Result<Duration, Failure>),
     /// Answers [`Command::DestroySession`].
@@ -227,8 +217,7 @@ impl Event {
     /// Whether Consul answered. A refusal is an answer too.
     pub fn is_answer(&self) -> bool {
         let failure = match self {
-            Self::SessionCreated(answer) => answer.as_ref().err().map(|not| &not.failure),
-            Self::SessionsCleared(answer) => answer.as_ref().err(),
+            Self::SessionCreated(answer) => answer.as_ref().err(),
             Self::SessionRenewed(_, answer) => answer.as_ref().err(),
             Self::SessionDestroyed(answer) => answer.as_ref().err(),
             Self::Listed(_, answer) => answer.as_ref().err(),
@@ -239,15 +228,6 @@ impl Event {
         };
         failure.is_none_or(|failure| failure.kind.is_of_consul())
     }
-}
-
-/// No session is known to have been created.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotCreated {
-    /// Consul may have created the session, or may still create it, because its answer was lost.
-    pub in_doubt: bool,
-    /// What failed.
-    pub failure: Failure,
 }
 
 /// All keys under a prefix.

@@ -9,7 +9,7 @@ use super::group::{AcquireGroup, GroupAction};
 use super::machine::{Context, Machine};
 use super::machines::Machines;
 use super::notice::{LossReason, Notice};
-use super::session::{Change, Marks, Session};
+use super::session::{Change, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
@@ -81,10 +81,9 @@ impl Keeper {
             removed.push(name.clone());
             machines.add(name, |name| Machine::clearing(name, left, now));
         }
-        let marks = Marks::new(start.who.in_words().unwrap_or_else(|| "(nameless)".into()), start.nonce);
         let mut keeper = Self {
             rng: fastrand::Rng::with_seed(start.seed),
-            session: Session::new(start.ttl, marks, session, now),
+            session: Session::new(start.ttl, session, now),
             ttl: start.ttl,
             watch_grace: start.watch_grace,
             who: start.who,
@@ -216,9 +215,6 @@ impl Keeper {
                 let change = self.session.renewed(sent, answer, now, &mut self.rng, &mut self.out);
                 self.session_changed(&change, now);
             }
-            Event::SessionsCleared(answer) => {
-                self.session.cleared(answer, now, &mut self.rng, &mut self.out);
-            }
             Event::SessionDestroyed(answer) => {
                 self.session.destroyed(answer, now, &mut self.rng, &mut self.out);
             }
@@ -327,22 +323,6 @@ impl Keeper {
         let session = self.session.failing().filter(|_| wants_slot);
         let failing = session.into_iter().chain(self.machines.iter().filter_map(Machine::failing));
         failing.map(|failing| &failing.failure)
-    }
-
-    /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
-    pub fn unanswered(&self) -> impl Iterator<Item = &str> {
-        self.session.unanswered().marks()
-    }
-
-    /// Takes over the search for such sessions from another keeper, which has searched once and has ended.
-    pub fn take_over_unanswered(&mut self, ended: &mut Self, now: Moment) {
-        self.session.take_over(&mut ended.session, now);
-        self.settle(now);
-    }
-
-    /// Why it is not known whether there are such sessions, where Consul refuses to say.
-    pub fn unanswered_refused(&self) -> Option<&str> {
-        self.session.unanswered().refused().map(|failure| failure.text.as_str())
     }
 
     /// The session's lease, valid or run out.

@@ -34,12 +34,9 @@ mod single;
 mod size;
 mod time;
 mod timing;
-mod unanswered;
 mod view;
 
-pub use command::{
-    Command, Commit, Event, Failure, FailureKind, Listing, Name, NotCreated, Op, Part, Reading,
-};
+pub use command::{Command, Commit, Event, Failure, FailureKind, Listing, Name, Op, Part, Reading};
 pub use contender::Identity;
 pub use failing::Failing;
 pub use keeper::{Keeper, Resume, Start};

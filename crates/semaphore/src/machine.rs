@@ -4,7 +4,7 @@
 //! updates. So a lost answer, a restart and an operator's edit are all handled the same way: read again, plan again.
 
 use crate::timing::{
-    CAS_RETRY_WAIT, LATE_CREATION, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT,
+    CAS_RETRY_WAIT, LATE_WRITE, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -256,7 +256,7 @@ impl Machine {
     pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
         let mut machine = Self::new(name, settings, None, now);
         machine.state = State::leaving();
-        machine.timers.set(Timer::LookAgain, now + LATE_CREATION);
+        machine.timers.set(Timer::LookAgain, now + LATE_WRITE);
         machine
     }
 

@@ -79,11 +79,6 @@ pub enum Notice {
         /// The session.
         session: SessionId,
     },
-    /// Sessions were found and destroyed whose creation was never answered.
-    SessionsCleared {
-        /// The number of sessions.
-        sessions: u32,
-    },
     /// A renewal was answered.
     Renewed {
         /// The time from sending it to its answer.
@@ -261,7 +256,6 @@ impl Notice {
             Self::SessionStarted { .. }
             | Self::SessionEnded { .. }
             | Self::SessionTaken { .. }
-            | Self::SessionsCleared { .. }
             | Self::Renewed { .. }
             | Self::RenewFailed { .. } => None,
             Self::Failing { name, .. } | Self::Recovered { name } => name.as_mut(),

@@ -7,19 +7,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Failure, FailureKind, NotCreated};
+use super::command::{Command, Failure, FailureKind};
 use super::failing::Failing;
 use super::lease::{Lease, Terms};
 use super::notice::Notice;
-use super::unanswered::Unanswered;
 use super::{Moment, SessionId};
 
 #[derive(Clone, Debug)]
 enum State {
     /// No session. The next one is created at `create_at`.
     None { create_at: Moment },
-    /// A creation was sent. The session's name ends in `mark`.
-    Creating { sent: Moment, mark: String },
+    /// A creation was sent.
+    Creating { sent: Moment },
     /// The session is live, as far as is known.
     Live(Live),
     /// The session is being destroyed. `retry_at` is set if the next attempt is still to be sent.
@@ -84,33 +83,11 @@ pub(super) enum Change {
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     ttl: Duration,
-    marks: Marks,
     state: State,
-    unanswered: Unanswered,
     /// No other session is created.
     ending: bool,
     backoff: Backoff,
     failing: Option<Failing>,
-}
-
-/// The unique suffixes of the names of a process's sessions: the identity and 16 hexadecimal digits.
-#[derive(Clone, Debug)]
-pub(super) struct Marks {
-    who: String,
-    digits: u64,
-}
-
-impl Marks {
-    /// `digits` are random, and no other process's.
-    pub(super) fn new(who: String, digits: u64) -> Self {
-        Self { who, digits }
-    }
-
-    fn next(&mut self) -> String {
-        // The increment is odd, so that no number repeats.
-        self.digits = self.digits.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        format!("{} {:016x}", self.who, self.digits)
-    }
 }
 
 impl Live {
@@ -169,7 +146,7 @@ impl Live {
 
 impl Session {
     /// `resume` is the session of an earlier process, which is resumed if it still lives.
-    pub(super) fn new(ttl: Duration, marks: Marks, resume: Option<SessionId>, now: Moment) -> Self {
+    pub(super) fn new(ttl: Duration, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
             Some(id) => {
                 let (terms, resumed) = (Terms::new(ttl), Some(ttl));
@@ -188,9 +165,7 @@ impl Session {
         };
         Self {
             ttl,
-            marks,
             state,
-            unanswered: Unanswered::new(ttl, now),
             ending: false,
             backoff: Backoff::new(ttl / 60, MAX_SESSION_RETRY_WAIT.min(ttl / 6)),
             failing: None,
@@ -252,16 +227,6 @@ impl Session {
         self.failing.as_ref()
     }
 
-    /// The creations whose outcome is not known.
-    pub(super) fn unanswered(&self) -> &Unanswered {
-        &self.unanswered
-    }
-
-    /// Takes over the search for the unanswered creations of another keeper, which has ended.
-    pub(super) fn take_over(&mut self, other: &mut Self, now: Moment) {
-        self.unanswered.take_over(&mut other.unanswered, now);
-    }
-
     /// Whether no session exists and no creation is in flight.
     pub(super) fn is_none(&self) -> bool {
         matches!(self.state, State::None { .. })
@@ -273,19 +238,12 @@ impl Session {
 
     /// When [`Self::act`] has something to do next; `wanted` and `holding` as there.
     pub(super) fn deadline(&self, wanted: bool, holding: bool) -> Option<Moment> {
-        let own = match &self.state {
-            State::None { create_at } => (wanted && self.may_create()).then_some(*create_at),
+        match &self.state {
+            State::None { create_at } => (wanted && !self.ending).then_some(*create_at),
             State::Live(live) if live.under_way.len() < MAX_RENEWALS_IN_FLIGHT => Some(live.due.of(holding)),
             State::Destroying { retry_at, .. } => *retry_at,
-            State::Ended => return None,
-            State::Live(_) | State::Creating { .. } => None,
-        };
-        own.into_iter().chain(self.unanswered.deadline()).min()
-    }
-
-    /// Whether another creation may be sent. Without a bound, a slow Consul would collect sessions that no client knows of.
-    fn may_create(&self) -> bool {
-        !self.ending && self.unanswered.is_settled()
+            State::Live(_) | State::Creating { .. } | State::Ended => None,
+        }
     }
 
     /// Sends what is due. A session is created only if it is `wanted`. A live session is kept in any case, and renewed more often while
@@ -298,14 +256,11 @@ impl Session {
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) {
-        let creates = wanted && self.may_create();
-        self.unanswered.act(now, out);
         match &mut self.state {
-            State::None { .. } if self.ending && self.unanswered.is_settled() => self.state = State::Ended,
-            State::None { create_at } if creates && *create_at <= now => {
-                let mark = self.marks.next();
-                out.push_back(Command::CreateSession { mark: mark.clone() });
-                self.state = State::Creating { sent: now, mark };
+            State::None { .. } if self.ending => self.state = State::Ended,
+            State::None { create_at } if wanted && *create_at <= now => {
+                out.push_back(Command::CreateSession);
+                self.state = State::Creating { sent: now };
             }
             State::Live(live)
                 if live.under_way.len() < MAX_RENEWALS_IN_FLIGHT && live.due.of(holding) <= now =>
@@ -344,23 +299,19 @@ impl Session {
             }
             // The answer to the creation leads here again.
             State::Creating { .. } => return,
-            // `act` finishes the search for unanswered creations.
             State::None { .. } | State::Destroying { .. } | State::Ended => {}
         }
-        if !std::mem::replace(&mut self.ending, true) {
-            self.unanswered.look_again(now);
-        }
+        self.ending = true;
     }
 
     pub(super) fn created(
         &mut self,
-        answer: Result<SessionId, NotCreated>,
+        answer: Result<SessionId, Failure>,
         now: Moment,
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) -> Change {
-        let State::Creating { sent, mark } = &self.state else { return Change::None };
-        let (sent, mark) = (*sent, mark.clone());
+        let State::Creating { sent } = self.state else { return Change::None };
         match answer {
             Ok(id) => {
                 let terms = Terms::new(self.ttl);
@@ -374,11 +325,9 @@ impl Session {
                 self.note_success(out);
                 Change::Proved
             }
-            Err(NotCreated { in_doubt, failure }) => {
+            // Consul may have created the session all the same: it holds no key, and ends by its TTL.
+            Err(failure) => {
                 self.state = State::None { create_at: now + self.backoff.next(rng) };
-                if in_doubt {
-                    self.unanswered.add(mark, now);
-                }
                 self.note_failure(failure, now, out);
                 Change::Unproved
             }
@@ -453,24 +402,6 @@ impl Session {
                 *retry_at = Some(now + self.backoff.next(rng));
                 self.note_failure(failure, now, out);
             }
-        }
-    }
-
-    /// Takes the answer to a search for unanswered creations.
-    pub(super) fn cleared(
-        &mut self,
-        answer: Result<Vec<String>, Failure>,
-        now: Moment,
-        rng: &mut fastrand::Rng,
-        out: &mut VecDeque<Command>,
-    ) {
-        let waited_for = !self.unanswered.is_settled();
-        match self.unanswered.answered(answer, now, rng) {
-            Ok(0) => {}
-            Ok(sessions) => out.push_back(Command::Notify(Notice::SessionsCleared { sessions })),
-            Err(failure) if waited_for => self.note_failure(failure, now, out),
-            // A later search delays nothing, and is repeated.
-            Err(_) => {}
         }
     }
 

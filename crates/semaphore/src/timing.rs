@@ -95,14 +95,9 @@ pub(crate) const REFUSED_SHARE: u32 = 3;
 pub(crate) const MAX_SESSION_RETRY_WAIT: Duration = Duration::from_secs(10);
 /// Renewals that may be in flight at once. A server that has lost its leader keeps some for seconds.
 pub(crate) const MAX_RENEWALS_IN_FLIGHT: usize = 8;
-/// Consul may create a session this long after its answer was given up, so that a second look comes then. Consul's servers
+/// Consul may execute a write this long after its answer was given up, so that a second look comes then. Consul's servers
 /// hold a request for 7 s while they have no leader.
-pub(crate) const LATE_CREATION: Duration = Duration::from_secs(30);
-/// The wait after a failed look for such sessions.
-pub(crate) const ORPHAN_LOOK_WAIT: (Duration, Duration) =
-    (Duration::from_millis(500), Duration::from_secs(10));
-/// The wait after a look that Consul refused.
-pub(crate) const REFUSED_LOOK_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const LATE_WRITE: Duration = Duration::from_secs(30);
 
 // A session that an earlier process created.
 

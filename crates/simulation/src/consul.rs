@@ -10,8 +10,8 @@ use slotkeeper_consul_dev::store::kv::{Entry, Write};
 use slotkeeper_consul_dev::store::session::{Request, Rules, SessionId};
 use slotkeeper_consul_dev::store::txn::{Op as StoreOp, OpError};
 use slotkeeper_semaphore::{
-    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, NotCreated, Op, Pair, Part,
-    Primitive, Reading, SessionId as Id, View,
+    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, Op, Pair, Part, Primitive, Reading,
+    SessionId as Id, View,
 };
 
 /// The semaphores, by their names, which are their prefixes too.
@@ -38,9 +38,8 @@ impl Consul {
     pub(super) fn serve(&mut self, command: &Command, id: Uuid, now: Moment) -> Option<Event> {
         self.tick(now);
         Some(match command {
-            Command::CreateSession { mark } => {
-                let request = Request { name: format!("sim {mark}"), ..self.request() };
-                self.store.create_session(id, request, now).expect("a session");
+            Command::CreateSession => {
+                self.store.create_session(id, self.request(), now).expect("a session");
                 self.due = self.store.next_deadline();
                 Event::SessionCreated(Ok(id.to_string().into()))
             }
@@ -48,7 +47,6 @@ impl Consul {
                 let renewed = self.store.renew_session(&parse(session), now);
                 Event::SessionRenewed(*sent, renewed.map(|_| self.ttl).ok_or_else(not_found))
             }
-            Command::ClearSessions { marks } => Event::SessionsCleared(Ok(self.clear(marks, now))),
             Command::DestroySession { session } => {
                 self.store.destroy_session(&parse(session), now);
                 Event::SessionDestroyed(Ok(()))
@@ -94,15 +92,6 @@ impl Consul {
 
     pub(super) fn has_session(&self, session: &Id) -> bool {
         self.store.session(&parse(session)).found.is_some()
-    }
-
-    fn clear(&mut self, marks: &[String], now: Moment) -> Vec<String> {
-        let of = |session: &slotkeeper_consul_dev::store::session::Session| {
-            let mark = marks.iter().find(|mark| session.name.ends_with(mark.as_str()))?;
-            Some((SessionId::parse(&session.id).ok()?, mark.clone()))
-        };
-        let found: Vec<_> = self.store.sessions().found.iter().filter_map(|session| of(session)).collect();
-        found.into_iter().map(|(id, mark)| (self.store.destroy_session(&id, now), mark).1).collect()
     }
 
     /// Creates a session without a TTL.
@@ -228,8 +217,7 @@ pub(super) fn pair(entry: &Entry) -> Pair {
 pub(super) fn unanswered(command: &Command) -> Event {
     let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
     match command {
-        Command::CreateSession { .. } => Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })),
-        Command::ClearSessions { .. } => Event::SessionsCleared(Err(failure)),
+        Command::CreateSession => Event::SessionCreated(Err(failure)),
         Command::RenewSession { sent, .. } => Event::SessionRenewed(*sent, Err(failure)),
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
         Command::ReadKeys { name, .. } => Event::KeysRead(name.clone(), Err(failure)),
@@ -256,8 +244,7 @@ pub(super) fn patience(command: &Command) -> Duration {
         Command::Watch { wait, .. } => {
             (*wait + *wait / 16 + Duration::from_secs(5)).min(Duration::from_secs(45))
         }
-        Command::CreateSession { .. }
-        | Command::ClearSessions { .. }
+        Command::CreateSession
         | Command::DestroySession { .. }
         | Command::List { .. }
         | Command::ReadLock { .. }

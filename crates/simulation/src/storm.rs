@@ -186,10 +186,9 @@ impl Storm {
             | Command::ReadKeys { .. }
             | Command::ReadLockDelay { .. } => "read",
             Command::Commit { .. } => "write",
-            Command::CreateSession { .. }
-            | Command::ClearSessions { .. }
-            | Command::RenewSession { .. }
-            | Command::DestroySession { .. } => "session",
+            Command::CreateSession | Command::RenewSession { .. } | Command::DestroySession { .. } => {
+                "session"
+            }
         };
         *self.asked.entry(kind).or_default() += 1;
         self.number += 1;

@@ -388,8 +388,7 @@ impl World {
                 Command::StopWatch { key, .. } => {
                     self.agents[place].watches.remove(&key);
                 }
-                command @ (Command::CreateSession { .. }
-                | Command::ClearSessions { .. }
+                command @ (Command::CreateSession
                 | Command::RenewSession { .. }
                 | Command::DestroySession { .. }
                 | Command::List { .. }

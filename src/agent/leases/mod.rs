@@ -165,7 +165,6 @@ impl Leases {
             Notice::Blocked { obstacle, .. } => self.refuse(key, Refusal::Blocked(obstacle.why.clone()), now),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
-            | Notice::SessionsCleared { .. }
             | Notice::SessionTaken { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
@@ -280,20 +279,15 @@ impl Leases {
         expired
     }
 
-    /// Removes ended leases. Returns their names. `heir` looks for their sessions that Consul may still create.
-    pub(super) fn sweep(&mut self, heir: &mut Keeper, now: Moment) -> Vec<Name> {
-        let mut ended = Vec::new();
+    /// Removes ended leases. Returns their names.
+    pub(super) fn sweep(&mut self) -> Vec<Name> {
+        let mut names = std::mem::take(&mut self.swept);
         for key in self.agenda.take_carried_out() {
-            let Some(running) = self.running.get_mut(&key) else { continue };
-            if running.driver.keeper.has_ended() {
-                ended.push(key);
-                if running.driver.keeper.unanswered().next().is_some() {
-                    heir.take_over_unanswered(&mut running.driver.keeper, now);
-                }
+            if self.running.get(&key).is_some_and(|running| running.driver.keeper.has_ended()) {
+                names.extend(self.remove(key));
             }
         }
-        let ended: Vec<_> = ended.into_iter().filter_map(|key| self.remove(key)).collect();
-        std::mem::take(&mut self.swept).into_iter().chain(ended).collect()
+        names
     }
 
     /// Ends all waits and releases everything.

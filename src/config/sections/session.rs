@@ -21,7 +21,7 @@ pub(super) const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawSession {
     /// The beginning of the names of its sessions, by default `slotkeeper` with the first semaphore or lock. The agent's identity
-    /// and 16 digits follow.
+    /// follows.
     pub(super) name: Option<String>,
     /// 10s to 24h. The lease lasts at most this long after Consul's last answer. The slot of an agent that died is free again
     /// after up to twice this.

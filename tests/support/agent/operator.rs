@@ -10,13 +10,6 @@ use tokio::runtime::Runtime;
 
 use crate::wait_for;
 
-/// A session's name without the 16 digits at its end, which no other one has.
-pub(crate) fn without_digits(name: &str) -> &str {
-    let (shared, digits) = name.rsplit_once(' ').unwrap_or_default();
-    assert!(digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
-    shared
-}
-
 /// Whoever looks at Consul with the permission to change everything.
 pub(crate) struct Operator {
     client: Client,

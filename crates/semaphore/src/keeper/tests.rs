@@ -5,7 +5,7 @@ use crate::command::{Listing, Op, Reading};
 use crate::contender::{Entry, WaiterState};
 use crate::settings::{LimitPolicy, OnLost};
 use crate::view::Pair;
-use crate::{FailureKind, Form, NotCreated, Phase};
+use crate::{FailureKind, Form, Phase};
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -95,7 +95,7 @@ fn alone(name: &str, index: u64) -> Pair {
 }
 
 fn creates(command: &Command) -> bool {
-    matches!(command, Command::CreateSession { .. })
+    matches!(command, Command::CreateSession)
 }
 
 /// Whether a step is more than a guard of a contender.
@@ -237,88 +237,28 @@ fn a_resumed_session_ends_in_no_words_but_consuls_own() {
     assert!(std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
 }
 
-fn cleared(keeper: &mut Keeper) -> Option<Vec<String>> {
-    std::iter::from_fn(|| keeper.next_command())
-        .find_map(|it| if let Command::ClearSessions { marks } = it { Some(marks) } else { None })
-}
-
-fn lost(keeper: &mut Keeper, now: Moment) -> String {
-    let mark = std::iter::from_fn(|| keeper.next_command())
-        .find_map(|it| if let Command::CreateSession { mark } = it { Some(mark) } else { None });
-    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
-    keeper.handle(Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })), now);
-    mark.expect("a creation")
-}
-
 #[test]
-fn no_session_is_created_before_the_last_one_without_an_answer_was_looked_for() {
+fn a_creation_without_an_answer_is_repeated_with_growing_pauses_and_delays_no_end() {
     let mut keeper = wanting(&["a"], &[], None, None);
-    let first = lost(&mut keeper, NOW);
-    assert!(first.starts_with("(nameless) "), "{first}");
-    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
-    let mut now = NOW + Duration::from_secs(60);
-    keeper.tick(now);
-    assert_eq!(keeper.next_command(), None);
-    // No answer to the look: it is sent again, and nothing else.
+    let creations =
+        |keeper: &mut Keeper| std::iter::from_fn(|| keeper.next_command()).filter(creates).count();
+    assert_eq!(creations(&mut keeper), 1);
+    let (mut now, mut pauses) = (NOW, Vec::new());
+    for _ in 0..8 {
+        let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+        keeper.handle(Event::SessionCreated(Err(failure)), now);
+        assert_eq!(creations(&mut keeper), 0);
+        let at = keeper.deadline().expect("another creation");
+        pauses.push(at.since(now));
+        now = at;
+        keeper.tick(now);
+        assert_eq!(creations(&mut keeper), 1);
+    }
+    assert!(pauses[7] >= Duration::from_secs(2), "{pauses:?}");
     let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
-    keeper.handle(Event::SessionsCleared(Err(failure)), now);
-    now = now + Duration::from_secs(10);
-    keeper.tick(now);
-    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
-    keeper.handle(Event::SessionsCleared(Ok(vec![first.clone()])), now);
-    let second = lost(&mut keeper, now);
-    assert_ne!(first, second);
-    assert_eq!(cleared(&mut keeper), Some(vec![second.clone()]));
-    // It was not there: looked for once more when it can have been created late, and meanwhile another one is.
-    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
-    now = now + Duration::from_secs(10);
-    keeper.tick(now);
-    keeper.handle(Event::SessionCreated(Ok("me".into())), now);
-    assert_eq!(keeper.unanswered().collect::<Vec<_>>(), [&second]);
-    while keeper.next_command().is_some() {}
-    now = now + Duration::from_secs(20);
-    keeper.tick(now);
-    assert_eq!(cleared(&mut keeper), Some(vec![second]));
-    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
-    assert_eq!(keeper.unanswered().count(), 0);
-}
-
-#[test]
-fn a_client_that_ends_searches_once_more_for_unanswered_creations() {
-    let mut keeper = wanting(&["a"], &[], None, None);
-    let mark = lost(&mut keeper, NOW);
-    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
-    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
-    keeper.drain(NOW);
-    assert!(!keeper.has_ended());
-    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
-    keeper.handle(Event::SessionsCleared(Ok(vec![mark])), NOW);
-    assert!(keeper.has_ended() && keeper.unanswered().count() == 0);
-}
-
-#[test]
-fn the_search_of_an_ended_keeper_is_taken_over() {
-    let mut ended = wanting(&["a"], &[], None, None);
-    let mark = lost(&mut ended, NOW);
-    ended.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
-    ended.drain(NOW);
-    ended.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
-    assert!(ended.has_ended());
-    let mut heir = wanting(&[], &[], None, None);
-    heir.take_over_unanswered(&mut ended, NOW);
-    assert_eq!((ended.unanswered().count(), cleared(&mut heir)), (0, None));
-    let mut now = heir.deadline().expect("another look");
-    heir.tick(now);
-    assert_eq!(cleared(&mut heir), Some(vec![mark.clone()]));
-    // Nothing waits for it, so that nothing is wrong; it comes again.
-    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
-    heir.handle(Event::SessionsCleared(Err(failure)), now);
-    assert_eq!(heir.failure(), None);
-    now = heir.deadline().expect("another look");
-    heir.tick(now);
-    assert_eq!(cleared(&mut heir), Some(vec![mark.clone()]));
-    heir.handle(Event::SessionsCleared(Ok(vec![mark])), now);
-    assert_eq!((heir.unanswered().count(), heir.deadline()), (0, None));
+    keeper.handle(Event::SessionCreated(Err(failure)), now);
+    keeper.drain(now);
+    assert!(keeper.has_ended());
 }
 
 #[test]

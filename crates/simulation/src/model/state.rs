@@ -258,7 +258,6 @@ impl State {
                 Command::Commit { parts } => About::Semaphore(Name::clone(&parts[0].name)),
                 Command::Watch { key, .. } => About::Key(key.clone()),
                 Command::ReadLockDelay { .. } => unreachable!("there are no locks in these games"),
-                Command::ClearSessions { .. } => unreachable!("no creation is lost in these games"),
             };
             let before = self.agent(place).messages.insert(about, Message::new(command, None));
             assert!(before.is_none(), "while {before:?} was on its way");

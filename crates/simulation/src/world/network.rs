@@ -28,11 +28,10 @@ impl World {
         let id = Uuid::from_u128(self.rng.u128(..));
         match command {
             Command::Commit { .. } => self.by = Some(life),
-            Command::CreateSession { .. } => {
+            Command::CreateSession => {
                 self.clients.entry(life).or_default().sessions.insert(id.to_string().into());
             }
             Command::RenewSession { .. }
-            | Command::ClearSessions { .. }
             | Command::DestroySession { .. }
             | Command::List { .. }
             | Command::ReadLock { .. }

@@ -141,8 +141,7 @@ fn requests(commands: &[Command]) -> Vec<String> {
             let keys: Vec<_> = parts.iter().flat_map(|part| &part.ops).map(Op::key).collect();
             Some(format!("commit {}", keys.join(" ")))
         }
-        Command::CreateSession { .. }
-        | Command::ClearSessions { .. }
+        Command::CreateSession
         | Command::RenewSession { .. }
         | Command::DestroySession { .. }
         | Command::ReadLockDelay { .. }
