@@ -4,7 +4,9 @@
 # 2. `wait` ends when the slot is held, or after 6 hours with 75, which fails the allocation.
 # 3. `import` runs.
 # 4. When it has ended, Nomad ends `slotkeeper`, which releases the slot.
-job "import" {
+#
+# To end or move a running allocation: `nomad alloc stop`. `nomad alloc restart` starts `import` again without a slot.
+job "import-sidecar" {
   type = "batch"
 
   group "import" {
@@ -12,6 +14,7 @@ job "import" {
       port "slotkeeper" {}
     }
 
+    # An agent that Nomad restarts after a lost slot would wait for the next one while `import` runs without one.
     restart {
       attempts = 0
       mode     = "fail"

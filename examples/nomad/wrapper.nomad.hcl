@@ -11,14 +11,14 @@ job "import" {
   }
 
   group "import" {
-    # A failed run is not repeated on this node. By default, Nomad runs a batch job once more on another one.
+    # A failed run is not repeated here. By default, Nomad places a batch job once more, on another node if there is one.
     restart {
       attempts = 0
       mode     = "fail"
     }
 
     task "import" {
-      # Any driver that runs the binary of the host or of an image: exec, docker, podman.
+      # Or exec; or docker and podman, with an image that has slotkeeper.
       driver = "raw_exec"
 
       config {

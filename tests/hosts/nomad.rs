@@ -1,7 +1,7 @@
 //! The jobs of examples/nomad. Nomad's own types check each file (tests/hosts/nomad). Then its tasks run as Nomad's documentation
-//! says that it runs them, with the real binary on a real Consul: no Nomad is run.
+//! says that it runs them, with the real binary on a real Consul. No Nomad is run here: docs/nomad.md says what was seen with one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -230,7 +230,7 @@ fn a_dispatched_import_runs_on_a_slot() {
     );
 }
 
-/// As `nomad job stop` does it, or a lost node's replacement.
+/// As `nomad job stop` does it.
 #[test]
 fn a_stopped_import_ends_with_its_command_and_releases_its_slot() {
     let consul = Consul::start();
@@ -301,6 +301,14 @@ fn a_lost_slot_fails_the_sidecar() {
     assert!(allocation.start("wait").ended("the wait").success());
     operator.destroy(&operator.holders(WRITERS)[0]);
     assert_eq!(sidecar.ended("the sidecar to end").code(), Some(80), "{}", allocation.errors("slotkeeper"));
+}
+
+/// Nomad refuses to replace the parameterized job by one that is not.
+#[test]
+fn the_examples_run_in_one_cluster() {
+    let jobs = ["wrapper.nomad.hcl", "periodic.nomad.hcl", "sidecar.nomad.hcl"].map(example);
+    let labels: BTreeSet<_> = jobs.iter().map(|job| job["label"].as_str().unwrap()).collect();
+    assert_eq!(labels.len(), jobs.len(), "{labels:?}");
 }
 
 /// A part of docs/nomad.md is a part of an example, or fits into the wrapper's task.
