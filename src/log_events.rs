@@ -66,6 +66,7 @@ pub const LEASE_EXPIRED: &str = "lease not renewed by its client";
 pub const LEASE_NOT_RELEASED: &str = "lease not released in time";
 
 // The workload, the command and its guard.
+pub const RUN_IN_RUN: &str = "run inside a command that holds a slot already";
 pub const COMMAND_STARTED: &str = "command started";
 pub const COMMAND_NOT_STARTED: &str = "command not started";
 pub const COMMAND_STOPPING: &str = "command is being stopped";
@@ -138,5 +139,6 @@ pub const RELOAD_READ_STUCK: &str =
 pub const RELOAD_READ_DISCARDED: &str = "timed-out read of the configuration ended and was discarded";
 pub const SETTING_NOT_CHANGED: &str = "setting not changed";
 pub const CHANGE_DEFERRED: &str = "change deferred";
+pub const ENTRY_NOT_IN_GROUP: &str = "added entry acquired independently until a restart";
 pub const ENTRY_PENDING: &str = "entry pending";
 pub const PENDING_ENTRY_ADDED: &str = "pending entry added";

@@ -15,6 +15,7 @@ pub mod evict;
 pub mod list;
 mod participants;
 mod prefix_snapshot;
+pub mod rings;
 
 pub use participants::{Part, Participant, Role};
 pub use prefix_snapshot::{Found, Hidden, Inspection, PrefixSnapshot, SESSIONS, WAIT, Waiter, Watch};

@@ -35,7 +35,7 @@ pub use lock::{Leader, Lock};
 pub use moments::Moments;
 use participant::age;
 pub use participant::{Health, Kind, date};
-pub use semaphore::{Holder, Semaphore, Waiter};
+pub use semaphore::{Holder, RING_ADVICE, Semaphore, Waiter};
 
 /// The whole status: the document of `/v1/status`, which the command line also parses from agents of other versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

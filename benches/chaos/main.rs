@@ -31,6 +31,7 @@ mod support;
 
 mod arguments;
 mod black_hole;
+mod crossed;
 mod faults;
 mod job;
 mod plan;
@@ -68,9 +69,10 @@ async fn main() -> ExitCode {
     raise_descriptor_limit();
     let violations = LocalSet::new()
         .run_until(async {
-            match arguments.black_hole {
-                Some(trials) => black_hole::play(trials).await,
-                None => play(&arguments).await,
+            match (arguments.black_hole, arguments.crossed) {
+                (Some(trials), _) => black_hole::play(trials).await,
+                (None, Some(rounds)) => crossed::play(rounds, arguments.seed).await,
+                (None, None) => play(&arguments).await,
             }
         })
         .await;

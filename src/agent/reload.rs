@@ -20,11 +20,11 @@ use super::files::FILE_TIMEOUT;
 use super::{Agent, translate};
 use crate::about::log_about;
 use crate::clock;
-use crate::config::{Entry, Mode};
+use crate::config::{Acquire, Entry, Mode};
 use crate::control::request::{NoReload, Reloaded};
 use crate::files::claimant::{Claimant, SignalAnswer};
 use crate::log_events::{
-    CHANGE_DEFERRED, CONFIGURATION_WARNING, ENTRY_PENDING, FILES_CHANGED, RELOAD_FAILED,
+    CHANGE_DEFERRED, CONFIGURATION_WARNING, ENTRY_NOT_IN_GROUP, ENTRY_PENDING, FILES_CHANGED, RELOAD_FAILED,
     RELOAD_READ_DISCARDED, RELOAD_READ_STUCK, RELOADED, SETTING_NOT_CHANGED,
 };
 use crate::schema_version::SchemaVersion;
@@ -210,6 +210,12 @@ impl Agent {
         self.parts.log.set_level(new.log.level);
         self.pending = new.entries().map(|entry| entry.id()).filter(|id| self.pending.contains(id)).collect();
         self.pending.extend(changes.added().map(|entry| entry.id()));
+        // The agent does not release the slots that it has to acquire them again together with a new one.
+        let by_default = matches!(new.acquire, Acquire::Default { .. }) && new.required().nth(1).is_some();
+        let added = changes.semaphores.added.iter().map(|one| &one.entry);
+        for entry in added.filter(|entry| by_default && entry.is_required()) {
+            log_about!(warn, &entry.subject(), "{ENTRY_NOT_IN_GROUP}");
+        }
         self.parts.config = new;
         self.rename(&changes);
         for entry in changes.removed() {

@@ -13,8 +13,8 @@ use super::translate;
 use crate::config::{self, Mode};
 use crate::control::request::Kind;
 use crate::status::{
-    self, Configuration, Health, Holder, LastReload, Moments, Semaphore, Session, Snapshot, Stage, State,
-    Waiter,
+    self, Configuration, Health, Holder, LastReload, Moments, RING_ADVICE, Semaphore, Session, Snapshot,
+    Stage, State, Waiter,
 };
 use slotkeeper_consul::{self, Client};
 use slotkeeper_semaphore::{
@@ -258,6 +258,7 @@ fn semaphore(configured: Semaphore, machine: &Machine, keeper: &Keeper, labels: 
         .why
         .clone()
         .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, slots)))
+        .or_else(|| view.filter(|_| waiting).and_then(|view| ring(view, keeper, labels)))
         .or_else(|| failure(machine, keeper))
         .or_else(|| missing_members(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting))
         .or_else(|| view.zip(me).filter(|_| waiting).and_then(|(view, me)| group_ahead(view, me, slots)));
@@ -310,6 +311,23 @@ fn group_ahead(view: &View, me: &SessionId, slots: u32) -> Option<String> {
     (free && group).then(|| {
         "free slots are left to a waiter ahead, which acquires them together with slots of other semaphores"
             .to_owned()
+    })
+}
+
+/// That a holder of the semaphore waits for another slot, which this agent holds.
+fn ring(view: &View, keeper: &Keeper, labels: &Labels) -> Option<String> {
+    let record = view.record()?;
+    keeper.machines().filter(|machine| machine.holds()).find_map(|held| {
+        let view = held.view()?;
+        let holders = record.holders.iter().take(MAX_HOLDERS);
+        let mut contenders = holders.filter_map(|holder| view.contender(holder));
+        let waiter = contenders.find(|one| {
+            one.says_waiting() && view.record().is_none_or(|record| record.slots_of(&one.session) == 0)
+        })?;
+        let who = waiter.entry.as_ref().and_then(|entry| entry.who.in_words());
+        let who = who.unwrap_or_else(|| format!("session {}", shown_session(&waiter.session)));
+        let held = labels.title(held.name());
+        Some(format!("ring: {who} holds a slot and waits for {held}, which is held here: {RING_ADVICE}"))
     })
 }
 

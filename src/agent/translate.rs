@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Acquire, Entry, Mode, Wait};
+use crate::config::{self, Entry, Mode, Wait};
 use crate::status;
 use crate::{clock, user};
 use slotkeeper_consul::{self, SessionSpec};
@@ -133,10 +133,10 @@ pub(super) fn required(config: &config::Config) -> impl Iterator<Item = Name> {
     config.entries().filter(|entry| entry.is_required()).map(Entry::id)
 }
 
-/// The semaphores of the atomic acquire: all required ones under `acquire: together`.
+/// The semaphores of the acquire group: all required ones, if they are acquired together.
 pub(super) fn together(config: &config::Config) -> Vec<Name> {
     let entries = config.semaphores.iter().map(|one| &one.entry);
-    let required = entries.filter(|one| one.required && config.acquire == Acquire::Together);
+    let required = entries.filter(|one| one.required && config.acquire.is_together());
     required.map(Entry::id).collect()
 }
 

@@ -12,7 +12,7 @@ use super::output::{Form, Output, lines};
 use super::sessions::lock_or_prefix;
 use super::{Exit, live, run_requests};
 use crate::escape::printable;
-use crate::operator::{Found, Inspection, Watch, list};
+use crate::operator::{self, Found, Inspection, Watch, list, rings};
 use report::Report;
 use slotkeeper_consul::Client;
 
@@ -46,7 +46,11 @@ impl Inspect {
         let (client, prefix) = self.consul.target(&self.prefix)?;
         run_requests(&client, async {
             let mut watch = Watch::new(&client, &prefix);
-            let mut next = async || watch.next().await.map(|snapshot| snapshot.inspect());
+            let mut next = async || {
+                let mut seen = watch.next().await?.inspect();
+                seen.rings = rings::find(&client, &prefix, &seen).await;
+                Ok::<_, operator::Error>(seen)
+            };
             let hint = hidden(&client);
             if self.watch {
                 let show = |seen: &Inspection| self.text(&prefix, seen, &hint);

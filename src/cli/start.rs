@@ -22,7 +22,7 @@ use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
 use crate::log_events::{
     AGENT_FAILED, CONFIGURATION_WARNING, CONTROL_ENDPOINTS_SERVED, DEVELOPMENT_ADDRESS_IN_USE,
-    DEVELOPMENT_SERVER_STARTED, ENDPOINTS_SERVED,
+    DEVELOPMENT_SERVER_STARTED, ENDPOINTS_SERVED, RUN_IN_RUN,
 };
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
@@ -95,6 +95,9 @@ async fn read_and_start(
     for warning in warnings {
         warn!(%warning, "{CONFIGURATION_WARNING}");
     }
+    if matches!(purpose, Purpose::Command(..)) {
+        warn_if_nested(&config);
+    }
     let ended = Box::pin(start(config, (read_config, source), purpose, signals, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
@@ -103,6 +106,22 @@ async fn read_and_start(
         let exit = if is_config { Exit::Config } else { Exit::Failed };
         Ended::because(exit, format!("{failure:#}"))
     }))
+}
+
+/// Warns of a `run` that waits without a bound inside a command that holds a slot already, of `consul lock` too. Two such jobs that
+/// take their slots in opposite order wait for each other.
+fn warn_if_nested(config: &Config) {
+    let outside = ["SLOTKEEPER_SESSION", "CONSUL_LOCK_HELD"];
+    let variable =
+        outside.into_iter().find(|name| std::env::var_os(name).is_some_and(|held| !held.is_empty()));
+    let waits_forever = config.entries().any(|entry| entry.is_required() && entry.wait == Wait::Forever);
+    if let Some(variable) = variable.filter(|_| waits_forever) {
+        warn!(
+            variable,
+            "{RUN_IN_RUN}; two such jobs in opposite order wait for each other for ever: write all semaphores in one file and use \
+             one `slotkeeper run --config FILE`, or bound the wait with --timeout"
+        );
+    }
 }
 
 async fn start(

@@ -7,6 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::participants::{self, Participant};
+use super::rings::Ring;
 use super::{Error, Part, sessions};
 use crate::bridge;
 use slotkeeper_consul::{Client, Indexed, Read, Session};
@@ -90,6 +91,8 @@ pub struct Inspection {
     pub leftovers: usize,
     /// What is hidden.
     pub hidden: Hidden,
+    /// Rings with other semaphores, once they are sought.
+    pub rings: Vec<Ring>,
 }
 
 /// What is hidden from the token, by the rules that show it.
@@ -273,7 +276,15 @@ impl PrefixSnapshot {
         };
         let queue = plan::queue(&self.view).into_iter().filter_map(waiter).collect();
         let others = rest.into_values().collect();
-        Inspection { found, holders, queue, others, leftovers: self.view.leftovers.len(), hidden }
+        Inspection {
+            found,
+            holders,
+            queue,
+            others,
+            leftovers: self.view.leftovers.len(),
+            hidden,
+            rings: Vec::new(),
+        }
     }
 
     fn found_lock(&self) -> Found {

@@ -9,6 +9,10 @@ use super::identity::IdentitySchema;
 use super::{Check, Entry, Health, age};
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
+/// What to do about clients that wait for slots of each other.
+pub const RING_ADVICE: &str =
+    "end one of the two, and let each acquire both with `acquire: together` or one `slotkeeper run --config`";
+
 /// One semaphore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Semaphore {

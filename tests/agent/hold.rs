@@ -119,7 +119,7 @@ fn several_semaphores_share_a_session_and_readiness_waits_for_the_required_ones(
     let home = Home::new();
     home.configure(
         &consul.address(),
-        "semaphores:\n- {name: a, prefix: p/a, limit: 3, slots: 2}\n- {name: b, prefix: p/b, limit: 1}\n\
+        "acquire: independently\nsemaphores:\n- {name: a, prefix: p/a, limit: 3, slots: 2}\n- {name: b, prefix: p/b, limit: 1}\n\
          - {name: c, prefix: p/c, limit: 1, required: false}",
     );
     let mut agent = Agent::start(&home);

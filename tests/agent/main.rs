@@ -34,6 +34,7 @@ mod cluster;
 mod connections;
 mod control;
 mod cron;
+mod crossed;
 mod crowd;
 mod cuts;
 mod disk;

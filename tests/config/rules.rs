@@ -219,6 +219,34 @@ fn an_acquire_group_has_one_wait_and_one_priority() {
 }
 
 #[test]
+fn several_required_entries_are_a_group_by_default_if_they_can_be() {
+    let one = |name: &str, more: &str| format!("{{name: {name}, prefix: p/{name}, limit: 1{more}}}");
+    let both = |second: &str| format!("semaphores: [{}, {}]", one("a", ""), one("b", second));
+    let lock = |more: &str| format!("{}\nlocks: [{{name: l, key: k{more}}}]", both(""));
+    for (text, together, warning) in [
+        (both(""), true, None),
+        (both(", required: false"), false, None),
+        (lock(", required: false"), true, None),
+        (both(", wait: 5s"), false, Some("semaphores[1].wait: differs from that of semaphores[0]")),
+        (both(", priority: 5"), false, Some("semaphores[1].priority: differs")),
+        (both("").replace("limit: 1", "limit: 10000"), false, Some("larger than Consul accepts")),
+        (lock(""), false, Some("locks[0].required: `acquire: together` does not include locks")),
+        ("locks: [{name: l, key: k}, {name: m, key: m}]".to_owned(), false, Some("locks[0].required")),
+        // Each wait ends.
+        (both(", wait: 5s").replace("limit: 1}", "limit: 1, wait: 9s}"), false, None),
+    ] {
+        let loaded = parse(&text).unwrap();
+        assert_eq!(loaded.config.acquire.is_together(), together, "{text}");
+        assert_eq!(loaded.warnings.len(), usize::from(warning.is_some()), "{:?}", loaded.warnings);
+        let said = loaded.warnings.concat();
+        assert!(warning.is_none_or(|warning| said.contains(warning)), "{said}");
+        assert!(warning.is_none() || said.contains("accept it by `acquire: independently`"), "{said}");
+        let accepted = parse(&format!("acquire: independently\n{text}")).unwrap();
+        assert!(!accepted.config.acquire.is_together() && accepted.warnings.is_empty());
+    }
+}
+
+#[test]
 fn an_acquire_group_fits_into_one_transaction() {
     let both = |acquire: &str, slots: u32, limit: u32| {
         let one = |name: &str| format!("{{name: {name}, prefix: p/{name}, limit: {limit}, slots: {slots}}}");

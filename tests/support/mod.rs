@@ -10,6 +10,7 @@
 pub mod authority;
 pub mod cluster;
 pub mod consul;
+pub mod crossed;
 pub mod embedded;
 pub mod freezer;
 pub mod http;

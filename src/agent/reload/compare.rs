@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::entries::{Difference, Report, difference};
+use super::entries::{Difference, Group, Report, difference};
 use crate::config::{self, Config, Entry, Http, Log, Semaphore, Session};
 use slotkeeper_consul::{Settings, TokenSource};
 use slotkeeper_semaphore::Name;
@@ -44,9 +44,13 @@ pub(super) fn compare(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) 
     let Changes { semaphores, locks, fields, refused } = &mut changes;
     keep_fixed(old, new, refused);
     let mut report = Report { fields, refused };
-    let acquire = new.acquire;
-    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, acquire, &mut report);
-    *locks = difference(&old.locks, pending, &mut new.locks, acquire, &mut report);
+    let terms: Vec<_> = new.semaphores.iter().filter(|one| one.entry.is_required()).collect();
+    let is_even = terms
+        .windows(2)
+        .all(|two| (two[0].entry.wait, two[0].priority) == (two[1].entry.wait, two[1].priority));
+    let group = Group { acquire: new.acquire, is_uneven: new.acquire.is_together() && !is_even };
+    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, group, &mut report);
+    *locks = difference(&old.locks, pending, &mut new.locks, group, &mut report);
     fields.extend(changed_keys(old, new));
     changes
 }
@@ -127,7 +131,7 @@ fn fixed_keys(old: &Config, new: &Config) -> [(&'static str, bool); 20] {
         ("session.service_checks", *service_checks != new_session.service_checks),
         ("session.node", *node != new_session.node),
         ("session.state_file", *state_file != new_session.state_file),
-        ("acquire", *acquire != new.acquire),
+        ("acquire", !acquire.is_written_as(new.acquire)),
         ("http.listen", *listen != new.http.listen),
         ("control", *control != new.control),
         ("readiness.file", *readiness != new.readiness),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::entries::{ConfigEntry, predecessor};
-use crate::config::{self, Config, Entry, Kind, Mode, Release, Wait};
+use crate::config::{self, Acquire, Config, Entry, Kind, Mode, Release, Wait};
 use crate::duration;
 use slotkeeper_semaphore::Name;
 
@@ -69,7 +69,9 @@ fn keep_entries(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut 
     // Each round restores one entry. Entries of `old` do not conflict with each other.
     for _ in 0..had.len() {
         let wanted: Vec<_> = new.entries().collect();
-        let followed = wanted.iter().filter_map(|entry| predecessor(entry, &had, &wanted));
+        // A member of an acquire group with another prefix is another entry here: the old one stays.
+        let followed =
+            wanted.iter().filter_map(|entry| predecessor(entry, &had, &wanted, Acquire::Independently));
         let followed: BTreeSet<_> = followed.map(|entry| entry.id()).collect();
         let Some(kept) = had.iter().find(|entry| !followed.contains(&entry.id())) else { break };
         let conflicting: Vec<_> = wanted.iter().copied().filter(|entry| conflict(entry, kept)).collect();

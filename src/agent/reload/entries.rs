@@ -16,10 +16,18 @@ pub(super) trait ConfigEntry: Clone + PartialEq {
 
     /// The first field that differs and that a running machine cannot change. An entry on demand has a machine for each lease,
     /// which keeps its settings.
-    fn fixed_field(&self, wanted: &Self, acquire: Acquire) -> Option<Fixed>;
+    fn fixed_field(&self, wanted: &Self, group: Group) -> Option<Fixed>;
 
     /// The fields that differ, besides the name.
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str>;
+}
+
+/// The acquire group of the running agent.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    pub(super) acquire: Acquire,
+    /// Whether the new configuration has different waits or priorities in it.
+    pub(super) is_uneven: bool,
 }
 
 /// A field that cannot change.
@@ -62,14 +70,15 @@ pub(super) fn difference<E: ConfigEntry>(
     old: &[E],
     pending: &BTreeSet<Name>,
     new: &mut [E],
-    acquire: Acquire,
+    group: Group,
     report: &mut Report<'_>,
 ) -> Difference<E> {
     let old: Vec<&E> = old.iter().filter(|had| !pending.contains(&had.entry().id())).collect();
     let had: Vec<_> = old.iter().map(|had| had.entry()).collect();
     let wanted: Vec<_> = new.iter().map(E::entry).collect();
     let of_key = |key: &str| old.iter().copied().find(|had| had.entry().key == key);
-    let pair = |one: &&Entry| predecessor(one, &had, &wanted).and_then(|entry| of_key(&entry.key));
+    let pair =
+        |one: &&Entry| predecessor(one, &had, &wanted, group.acquire).and_then(|entry| of_key(&entry.key));
     let pairs: Vec<Option<&E>> = wanted.iter().map(pair).collect();
     let is_kept = |had: &E| pairs.iter().flatten().any(|kept| kept.entry().key == had.entry().key);
     let removed = old.iter().filter(|had| !is_kept(had)).map(|had| (*had).clone()).collect();
@@ -80,7 +89,7 @@ pub(super) fn difference<E: ConfigEntry>(
             continue;
         };
         let name = wanted.entry().name.clone();
-        if let Some(Fixed { name: field, advice }) = had.fixed_field(wanted, acquire) {
+        if let Some(Fixed { name: field, advice }) = had.fixed_field(wanted, group) {
             report.refused.push(format!("{}: {name}: {field} cannot change {advice}", E::LIST));
             *wanted = had.clone();
             wanted.entry_mut().name.clone_from(&name);
@@ -97,16 +106,23 @@ pub(super) fn difference<E: ConfigEntry>(
     difference
 }
 
-/// The entry that `wanted` continues: the one with its prefix or key. An entry on demand holds no slot itself, so one with the
-/// same name continues it too if only its prefix or key has changed.
-pub(super) fn predecessor<'e>(wanted: &Entry, old: &[&'e Entry], new: &[&Entry]) -> Option<&'e Entry> {
+/// The entry that `wanted` continues: the one with its prefix or key. One with the same name continues it too, if only its prefix or
+/// key has changed and no slot is released for that: an entry on demand holds none itself, and a member of a group keeps its own.
+pub(super) fn predecessor<'e>(
+    wanted: &Entry,
+    old: &[&'e Entry],
+    new: &[&Entry],
+    acquire: Acquire,
+) -> Option<&'e Entry> {
     let mut old = old.iter().copied().filter(|had| had.kind == wanted.kind);
     if let Some(had) = old.clone().find(|had| had.key == wanted.key) {
         return Some(had).filter(|had| had.mode == wanted.mode);
     }
     let is_gone = |had: &Entry| !new.iter().any(|other| (other.kind, &other.key) == (had.kind, &had.key));
     let on_demand = |had: &Entry| wanted.mode == Mode::OnDemand && had.mode == Mode::OnDemand;
-    old.find(|had| had.name == wanted.name && on_demand(had) && is_gone(had))
+    let joins_group = |one: &Entry| acquire == Acquire::Together && one.is_required();
+    let stays = |had: &Entry| on_demand(had) || joins_group(had) && joins_group(wanted);
+    old.find(|had| had.name == wanted.name && stays(had) && is_gone(had))
 }
 
 /// The fields that differ, with those that the kind has besides. The patterns here have no `..`, so that no key is forgotten. A new
@@ -139,16 +155,23 @@ impl ConfigEntry for Semaphore {
         &mut self.entry
     }
 
-    fn fixed_field(&self, wanted: &Self, acquire: Acquire) -> Option<Fixed> {
+    fn fixed_field(&self, wanted: &Self, group: Group) -> Option<Fixed> {
         let slots = Fixed {
             name: "slots",
             advice: "while it is held or waited for; remove the entry, reload, add it again and reload",
         };
-        // `required` selects the slots that are acquired together.
-        let required = Fixed { name: "required", advice: "under `acquire: together`; restart the agent" };
+        // A new member cannot be acquired while the others are held, `required` selects the members, and a group has one place in
+        // all queues.
+        let in_group = |name| Fixed { name, advice: "under `acquire: together`; restart the agent" };
+        let Group { acquire, is_uneven } = group;
+        // By default an entry may be required without being a member.
+        let selects = acquire == Acquire::Together || acquire.is_together() && self.entry.required;
         let differs = [
             (slots, self.slots != wanted.slots),
-            (required, acquire == Acquire::Together && self.entry.required != wanted.entry.required),
+            (in_group("prefix"), self.entry.key != wanted.entry.key),
+            (in_group("required"), selects && self.entry.required != wanted.entry.required),
+            (in_group("wait"), is_uneven && self.entry.wait != wanted.entry.wait),
+            (in_group("priority"), is_uneven && self.priority != wanted.priority),
         ];
         let is_held = self.entry.mode == Mode::Hold;
         differs.into_iter().find(|(_, differs)| is_held && *differs).map(|(field, _)| field)
@@ -180,7 +203,7 @@ impl ConfigEntry for Entry {
         self
     }
 
-    fn fixed_field(&self, _: &Self, _: Acquire) -> Option<Fixed> {
+    fn fixed_field(&self, _: &Self, _: Group) -> Option<Fixed> {
         None
     }
 

@@ -119,6 +119,11 @@ impl Agent {
 
     /// The obstacle of a pending entry.
     fn obstacle(&self, entry: &Entry, leaving: &[&Machine]) -> Option<Obstacle> {
+        // First the obstacle that only a restart removes.
+        let together = self.parts.config.acquire == Acquire::Together;
+        if together && entry.kind == Kind::Semaphore && entry.is_required() {
+            return Some(Obstacle::Together);
+        }
         let is_obstacle = |machine: &&&Machine| {
             *self.labels.of(machine.name()) == *entry.name || clash(&machine.settings().prefix, &entry.key)
         };
@@ -135,8 +140,7 @@ impl Agent {
         if leases > 0 {
             return Some(Obstacle::Lent(leases));
         }
-        let together = self.parts.config.acquire == Acquire::Together;
-        (together && entry.kind == Kind::Semaphore && entry.required).then_some(Obstacle::Together)
+        None
     }
 }
 

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::cli::row::Row;
 use crate::clock;
+use crate::operator::rings::Ring;
 use crate::operator::{Found, Hidden, Inspection, Participant, Waiter};
 use crate::schema_version::SchemaVersion;
 use slotkeeper_semaphore::Form;
@@ -50,6 +51,8 @@ pub(in crate::cli) struct Report {
     pub(super) leftovers: usize,
     /// What is hidden from the token, by the rules that show it.
     pub(super) hidden: Hidden,
+    /// Two clients that each wait for a slot of the other, here and at another prefix of the same folder.
+    pub(super) rings: Vec<Ring>,
     /// Time of the read, in UTC.
     #[schema(format = DateTime)]
     pub(super) seen_at: String,
@@ -104,6 +107,7 @@ impl Report {
             others: seen.others.iter().map(member).collect(),
             leftovers: seen.leftovers,
             hidden: seen.hidden.clone(),
+            rings: seen.rings.clone(),
             seen_at: humantime::format_rfc3339_seconds(wall.max(SystemTime::UNIX_EPOCH)).to_string(),
         };
         match &seen.found {

@@ -7,6 +7,7 @@ use crate::cli::table::{Column, Layout, NONE, always, table, unless, wide};
 use crate::cli::window;
 use crate::escape::printable;
 use crate::operator::Part;
+use crate::status::RING_ADVICE;
 use slotkeeper_consul::Behavior;
 
 /// The most rows of a table.
@@ -179,6 +180,18 @@ fn remarks(report: &Report) -> Vec<String> {
         remarks.push(format!(
             "{} left by ended sessions: removed by the next client, or slotkeeper prune {prefix}",
             counted(report.leftovers, "contender key is", "contender keys are"),
+        ));
+    }
+    for ring in &report.rings {
+        let who = |id: &str| {
+            let known = report.members().find(|one| one.row.session == id);
+            known.map_or_else(|| printable(id), |one| one.row.describe())
+        };
+        let other = printable(&ring.prefix);
+        remarks.push(format!(
+            "ring: {} holds a slot here and waits for {other}, {} holds a slot of {other} and waits here: {RING_ADVICE}",
+            who(&ring.holder),
+            who(&ring.waiter)
         ));
     }
     if let Some(rule) = &report.hidden.keys {

@@ -174,7 +174,7 @@ fn no_field_is_left_out_of_the_json() {
         json!({
             "schema_version": 1, "prefix": "p", "kind": "semaphore", "key": "p/.lock", "description": null, "form": "list", "limit": 2,
             "slots_taken": 3, "slots_free": 0, "modify_index": 101, "lock_index": null, "next": "w",
-            "holders": null, "queue": null, "others": null, "leftovers": 1, "seen_at": "2026-01-02T03:04:05Z",
+            "holders": null, "queue": null, "others": null, "leftovers": 1, "rings": [], "seen_at": "2026-01-02T03:04:05Z",
             "hidden": {"keys": null, "sessions": r#"`session_prefix "" { policy = "read" }`"#},
         })
     );

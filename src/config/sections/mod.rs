@@ -30,6 +30,7 @@ mod workload;
 
 pub use crate::status::Kind;
 pub use acquire::Acquire;
+use acquire::RawAcquire;
 use consul::RawConsul;
 use control::RawControl;
 pub use control::{Control, Listen};
@@ -66,10 +67,10 @@ pub(in crate::config) struct RawConfig {
     /// Single-key locks: mutual exclusion, leader election.
     #[schemars(with = "Option<Vec<RawLock>>", length(max = 256))]
     locks: Option<Vec<Option<RawLock>>>,
-    /// `independently`: each slot is acquired as soon as it is free. `together`: all required slots in one transaction, or
-    /// none; they must have the same `wait` and `priority`.
-    #[schemars(extend("default" = "independently"))]
-    acquire: Option<Acquire>,
+    /// `together`: all required slots in one transaction, or none; they must have the same `wait` and `priority`.
+    /// `independently`: each slot as soon as it is free; jobs that hold one and wait for another may wait for each other for ever.
+    /// The default is `together` where the entries allow it.
+    acquire: Option<RawAcquire>,
     /// The read-only HTTP endpoints.
     http: Option<RawHttp>,
     /// The endpoints that change state; off by default.
@@ -139,12 +140,13 @@ impl RawConfig {
     /// Checks the whole configuration. The result is valid only if `findings` has no fault at the end.
     pub(in crate::config) fn check(self, identity: Identity, findings: &mut Findings) -> Config {
         rules::check(&self, findings);
+        let acquire = rules::acquire(&self, findings);
         let Self {
             consul,
             session,
             semaphores,
             locks,
-            acquire,
+            acquire: _,
             http,
             control,
             readiness,
@@ -160,7 +162,7 @@ impl RawConfig {
             consul: consul.unwrap_or_default().check(&at("consul"), findings),
             semaphores: resource::semaphores(semaphores.unwrap_or_default(), findings),
             locks: resource::locks(locks.unwrap_or_default(), findings),
-            acquire: acquire.unwrap_or_default(),
+            acquire,
             http: http.unwrap_or_default().check(&at("http"), findings),
             control: control.and_then(|control| control.check(&at("control"), findings)),
             readiness: readiness.and_then(|readiness| readiness.check(&at("readiness"), findings)),

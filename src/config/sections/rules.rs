@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::RawConfig;
-use super::acquire::Acquire;
+use super::acquire::{Acquire, RawAcquire};
 use super::drain::Release;
 use super::http::DEFAULT_LISTEN;
-use super::resource::{Format, MAX_ENTRIES, MAX_SLOTS, Mode, RawSemaphore, is_required};
+use super::resource::{Format, MAX_ENTRIES, MAX_SLOTS, Mode, RawSemaphore, Wait, is_required};
 use super::session::DEFAULT_LOCK_DELAY;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
@@ -31,8 +31,6 @@ pub(super) fn check(raw: &RawConfig, findings: &mut Findings) {
     }
     names_are_unique(&contended, findings);
     keys_are_distinct(&contended, findings);
-    check_acquire_group(raw, findings);
-    check_required_locks(raw, findings);
     files_are_distinct(raw, findings);
     listeners_are_distinct(raw, findings);
     check_health_checks(raw, findings);
@@ -59,7 +57,7 @@ struct Contended<'r> {
     key_field: &'static str,
     required: Option<bool>,
     mode: Option<Mode>,
-    sets_wait: bool,
+    wait: Option<Wait>,
     sets_on_lost: bool,
 }
 
@@ -72,7 +70,7 @@ fn contended(raw: &RawConfig) -> Vec<Contended<'_>> {
             key_field: "prefix",
             required: one.as_ref().and_then(|one| one.required),
             mode: one.as_ref().and_then(|one| one.mode),
-            sets_wait: one.as_ref().is_some_and(|one| one.wait.is_some()),
+            wait: one.as_ref().and_then(|one| one.wait),
             sets_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
         });
     let locks = raw.locks.iter().flatten().take(MAX_ENTRIES).enumerate().map(|(index, one)| Contended {
@@ -82,7 +80,7 @@ fn contended(raw: &RawConfig) -> Vec<Contended<'_>> {
         key_field: "key",
         required: one.as_ref().and_then(|one| one.required),
         mode: one.as_ref().and_then(|one| one.mode),
-        sets_wait: one.as_ref().is_some_and(|one| one.wait.is_some()),
+        wait: one.as_ref().and_then(|one| one.wait),
         sets_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
     });
     semaphores.chain(locks).collect()
@@ -152,50 +150,94 @@ fn lies_below(key: &str, prefix: &str) -> bool {
     key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
 }
 
+/// How the required slots are acquired. Where the key is absent and a group is possible, they are acquired together: two clients
+/// that each hold one slot and wait for the other's would wait for ever.
+pub(super) fn acquire(raw: &RawConfig, findings: &mut Findings) -> Acquire {
+    let obstacles = obstacles_to_group(raw);
+    match raw.acquire {
+        Some(RawAcquire::Independently) => Acquire::Independently,
+        Some(RawAcquire::Together) => {
+            for Obstacle { at, why, passes } in obstacles {
+                if passes { findings.warn(&at, &why) } else { findings.fault(&at, why) }
+            }
+            Acquire::Together
+        }
+        None => {
+            let contended = contended(raw);
+            let required = contended.iter().filter(|one| is_required(one.mode, one.required));
+            let waits: Vec<_> = required.map(|one| one.wait.unwrap_or_default()).collect();
+            let may_wait_forever = waits.len() > 1 && waits.contains(&Wait::Forever);
+            if let Some(Obstacle { at, why, .. }) = obstacles.first().filter(|_| may_wait_forever) {
+                findings.warn(
+                    &FieldPath::of("acquire"),
+                    &format!(
+                        "is not set, and an acquire group is not possible ({at}: {why}), so each required slot is acquired by itself; \
+                         jobs that each hold one and wait for another may wait for each other for ever; follow that advice, bound \
+                         each `wait`, or accept it by `acquire: independently`"
+                    ),
+                );
+            }
+            Acquire::Default { together: waits.len() > 1 && obstacles.is_empty() }
+        }
+    }
+}
+
+/// Why the required slots cannot be acquired in one transaction.
+struct Obstacle {
+    at: FieldPath,
+    /// The reason, and what to write instead.
+    why: String,
+    /// Whether it passes when enough holders release.
+    passes: bool,
+}
+
+impl Obstacle {
+    fn new(at: FieldPath, why: impl Into<String>) -> Self {
+        Self { at, why: why.into(), passes: false }
+    }
+}
+
 /// The semaphores of an acquire group have one wait and one priority. A transaction has at most 64 operations. A semaphore
 /// needs up to four of them in a large group, and up to five in a small one.
-fn check_acquire_group(raw: &RawConfig, findings: &mut Findings) {
+fn obstacles_to_group(raw: &RawConfig) -> Vec<Obstacle> {
     const MAX_SEMAPHORES: usize = 16;
-    if raw.acquire != Some(Acquire::Together) {
-        return;
-    }
     let semaphores = raw.semaphores.iter().flatten().enumerate();
     let required: Vec<_> = semaphores
         .filter_map(|(index, one)| Some((FieldPath::of("semaphores").index(index), one.as_ref()?)))
         .filter(|(_, one)| is_required(one.mode, one.required))
         .collect();
-    let [(first_at, first), others @ ..] = required.as_slice() else { return };
+    let mut obstacles = Vec::new();
     if required.len() > MAX_SEMAPHORES {
-        findings.fault(
-            &FieldPath::of("acquire"),
+        obstacles.push(Obstacle::new(
+            FieldPath::of("acquire"),
             format!(
                 "`together` allows at most {MAX_SEMAPHORES} required semaphores, not {}; write `required: false` for some",
                 required.len()
             ),
-        );
+        ));
     }
-    if !others.is_empty() {
-        fits_into_one_transaction(&required, findings);
+    if required.len() > 1 {
+        obstacles.extend(too_large_for_one_transaction(&required));
     }
-    for (at, one) in others {
+    for (at, one) in required.iter().skip(1) {
+        let (first_at, first) = &required[0];
         let differs = [
             ("wait", one.wait.unwrap_or_default() != first.wait.unwrap_or_default()),
             ("priority", one.priority.unwrap_or(0) != first.priority.unwrap_or(0)),
         ];
         for (field, _) in differs.into_iter().filter(|(_, differs)| *differs) {
-            let at = at.key(field);
-            findings.fault(
-                &at,
-                format!(
-                    "differs from that of {first_at}, which is acquired together with it; write the same"
-                ),
+            let why = format!(
+                "differs from that of {first_at}, which is acquired together with it; write the same"
             );
+            obstacles.push(Obstacle::new(at.key(field), why));
         }
     }
+    obstacles.extend(required_locks(raw));
+    obstacles
 }
 
 /// Consul refuses a transaction of more than 512 KiB, and this one writes the `.lock` keys of the whole group.
-fn fits_into_one_transaction(required: &[(FieldPath, &RawSemaphore)], findings: &mut Findings) {
+fn too_large_for_one_transaction(required: &[(FieldPath, &RawSemaphore)]) -> Option<Obstacle> {
     let number = |number: Option<i64>| u32::try_from(number.unwrap_or(1)).unwrap_or(1).min(MAX_SLOTS);
     let prefixes: Vec<_> = required
         .iter()
@@ -209,39 +251,39 @@ fn fits_into_one_transaction(required: &[(FieldPath, &RawSemaphore)], findings: 
         let prefix = one.prefix.as_deref().map(normalised).unwrap_or_default();
         Acquisition::configured(form, prefix, one.body.as_deref(), &prefixes)
     };
-    let of = |holders: fn(&RawSemaphore) -> Option<i64>| {
-        required.iter().map(move |(_, one)| (part(one), number(holders(one)), number(one.slots)))
+    let fits = |holders: fn(&RawSemaphore) -> Option<i64>| {
+        let parts = required.iter().map(|(_, one)| (part(one), number(holders(one)), number(one.slots)));
+        Acquisition::fit_together(parts)
     };
     let at = FieldPath::of("acquire");
-    if !Acquisition::fit_together(of(|one| one.slots)) {
-        findings.fault(
-            &at,
+    if !fits(|one| one.slots) {
+        Some(Obstacle::new(
+            at,
             "`together` acquires all slots in one transaction, and so many do not fit into one and could never be acquired; \
              write fewer `slots`, or `independently`",
-        );
-    } else if !Acquisition::fit_together(of(|one| one.limit)) {
-        findings.warn(
-            &at,
-            "`together` acquires all slots in one transaction, which lists all holders; with as many holders as the limits allow, \
-             it is larger than Consul accepts and fails until some holders release; write lower limits, or `independently`",
-        );
+        ))
+    } else if !fits(|one| one.limit) {
+        let why = "`together` acquires all slots in one transaction, which lists all holders; with as many holders as the limits \
+                   allow, it is larger than Consul accepts and fails until some holders release; write lower limits, or \
+                   `independently`";
+        Some(Obstacle { passes: true, ..Obstacle::new(at, why) })
+    } else {
+        None
     }
 }
 
 /// Other clients grant the slots of an acquire group by its contender keys, and a lock has none. A lock and a group that are
 /// acquired one after the other could deadlock.
-fn check_required_locks(raw: &RawConfig, findings: &mut Findings) {
-    if raw.acquire != Some(Acquire::Together) {
-        return;
-    }
+fn required_locks(raw: &RawConfig) -> impl Iterator<Item = Obstacle> {
     let locks = raw.locks.iter().flatten().enumerate();
-    for (index, _) in locks.filter(|(_, lock)| lock.as_ref().is_some_and(|lock| lock.required != Some(false)))
-    {
-        findings.fault(
-            &FieldPath::of("locks").index(index).key("required"),
+    let required =
+        locks.filter(|(_, lock)| lock.as_ref().is_some_and(|lock| is_required(lock.mode, lock.required)));
+    required.map(|(index, _)| {
+        Obstacle::new(
+            FieldPath::of("locks").index(index).key("required"),
             "`acquire: together` does not include locks; write `required: false`, or a semaphore with a limit of 1 instead",
-        );
-    }
+        )
+    })
 }
 
 /// The agent creates or replaces each of these files.
@@ -342,7 +384,7 @@ fn check_on_demand(raw: &RawConfig, contended: &[Contended<'_>], findings: &mut 
                 "readiness cannot wait for a slot on demand; remove `required`, or write `mode: hold`",
             );
         }
-        if one.sets_wait {
+        if one.wait.is_some() {
             findings.warn(
                 &one.at.key("wait"),
                 "has no effect with `on_demand`, where each request has its own wait; remove it",

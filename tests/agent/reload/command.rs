@@ -70,6 +70,69 @@ fn reload_reports_the_changes_or_the_fault() {
     }
 }
 
+/// The old slot would be gone, and the new one could not be acquired beside the others.
+#[test]
+fn a_member_of_a_group_keeps_its_slot_if_its_prefix_changes() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let of = |b: &str| {
+        let a = "{name: a, prefix: p/a, limit: 1}";
+        format!("acquire: together\nsemaphores: [{a}, {{name: b, prefix: {b}, limit: 1}}]")
+    };
+    configure(&home, &consul.address(), &of("p/b"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    configure(&home, &consul.address(), &of("p/other"));
+    let (code, said) = reload(&home, &[]);
+    let expected = "configuration reloaded\n\
+                    not changed: semaphores: b: prefix cannot change under `acquire: together`; restart the agent\n";
+    assert_eq!((code, said.as_str()), (Some(0), expected), "{}", agent.log());
+    assert!(agent.is_ready() && names(&agent) == ["a held", "b held"], "{}", agent.log());
+    assert_eq!(agent.status()["semaphores"][1]["prefix"], "p/b");
+    assert!(operator.holders("p/b") == [agent.session()] && operator.keys("p/other").is_empty());
+    // One with another name is another entry, and the reason is true at once.
+    configure(&home, &consul.address(), &of("p/other").replace("name: b", "name: c"));
+    let (_, said) = reload(&home, &[]);
+    assert!(
+        said.contains("removed: b\npending: c: it cannot be acquired together with slots that"),
+        "{said}"
+    );
+    assert_eq!(agent.terminate(), Some(0));
+    // A restart takes it over.
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!(operator.holders("p/other"), [agent.session()]);
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+/// Without `acquire` the slots of the start are a group, and the agent does not release them for an entry that is added.
+#[test]
+fn an_entry_that_is_added_later_is_acquired_independently_until_a_restart() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let of = |more: &str| {
+        format!("semaphores: [{{name: a, prefix: p/a, limit: 1}}, {{name: b, prefix: p/b, limit: 1}}{more}]")
+    };
+    let c = ", {name: c, prefix: p/c, limit: 1}";
+    configure(&home, &consul.address(), &of(""));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let granted = |prefix| operator.lock(prefix).unwrap().modify_index;
+    assert_eq!(granted("p/a"), granted("p/b"), "one transaction");
+    configure(&home, &consul.address(), &of(c));
+    assert_eq!(reload(&home, &[]), (Some(0), "configuration reloaded\nadded: c\n".to_owned()));
+    wait_for("c", || names(&agent) == ["a held", "b held", "c held"] && agent.is_ready());
+    let warned = format!("{} name=c", log_events::ENTRY_NOT_IN_GROUP);
+    assert_eq!(agent.log().matches(&warned).count(), 1, "{}", agent.log());
+    // Another priority for one member alone would give the group different places in its queues.
+    configure(&home, &consul.address(), &of(c).replace("p/b, limit: 1", "p/b, limit: 1, priority: 3"));
+    let (_, said) = reload(&home, &[]);
+    assert!(said.contains("not changed: semaphores: b: priority cannot change under"), "{said}");
+    assert_eq!(agent.terminate(), Some(0));
+}
+
 #[test]
 fn a_reload_that_the_agent_refuses_exits_with_78() {
     let authority = Authority::new();
