@@ -399,14 +399,16 @@ pub fn message(error: &slotkeeper_consul::Error) -> String {
         Kind::Denied if cause.tried.operation == Operation::Login => {
             "; the login is set by consul.login.auth_method and consul.login.bearer_token_file"
         }
-        Kind::Anonymous => ": set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
+        Kind::Anonymous => {
+            ": set consul.token_file, --token-file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN"
+        }
         Kind::Denied if !cause.is_unknown_token() => needed_right(cause.tried.operation),
         Kind::Unfit => "; see session.node_checks and session.service_checks in the configuration",
         Kind::Unregistered => {
             "; see session.node (--node), session.node_checks and session.service_checks in the configuration"
         }
         Kind::NoDatacenter => "; correct consul.datacenter (--datacenter)",
-        Kind::Mismatch(Mismatch::NoTls | Mismatch::OnlyTls | Mismatch::NotHttp | Mismatch::OtherPort(_)) => {
+        Kind::Mismatch(Mismatch::NoTls | Mismatch::OnlyTls | Mismatch::NotHttp) => {
             " (consul.address, --http-addr, CONSUL_HTTP_ADDR)"
         }
         Kind::Mismatch(Mismatch::UnknownAuthority) => {

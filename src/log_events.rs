@@ -108,6 +108,7 @@ pub const DRAIN_AWAITS_WORKLOAD: &str = "drain begins when the workload has ende
 pub const DRAIN_AWAITS_STOP_TIME: &str = "drain begins when the stop time of the workload has ended";
 pub const DRAIN_STARTED: &str = "draining";
 pub const DRAINED: &str = "drained";
+pub const LEASES_LEFT: &str = "leases left to their clients";
 pub const DRAIN_TIMED_OUT: &str = "drain timed out";
 pub const CONTESTED_SESSION_LEFT: &str = "slots and session left in consul";
 

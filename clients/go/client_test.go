@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -319,6 +320,43 @@ func TestALeaseIsLostAtARenewalByAnAgentThatHasEnded(t *testing.T) {
 			}
 			if remaining := lease.expires - now(); remaining < 2*time.Second {
 				t.Errorf("the loss was told %v before the lease expired", remaining)
+			}
+		})
+	}
+}
+
+func TestALeaseOutlastsAnAgentThatHasDrained(t *testing.T) {
+	for _, example := range []struct {
+		status int
+		code   string
+		lasts  bool
+	}{
+		{http.StatusServiceUnavailable, "draining", true},
+		{http.StatusNotFound, "unknown_lease", true},
+		{http.StatusGone, "lease_lost", false},
+	} {
+		t.Run(example.code, func(t *testing.T) {
+			t.Parallel()
+			var renewals atomic.Int32
+			client := stub(t, func(answer http.ResponseWriter, request *http.Request) {
+				if strings.HasSuffix(request.URL.Path, "/renew") && renewals.Add(1) > 1 {
+					answer.WriteHeader(example.status)
+					answer.Write([]byte(`{"error":"refused","code":"` + example.code + `"}`))
+					return
+				}
+				answer.Write([]byte(`{"lease":"a","slot_indexes":[0],"fencing_token":1,"expires_in_seconds":3,"draining":true}`))
+			})
+			lease, err := client.Acquire(context.Background(), "any")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Release()
+			<-lease.Context().Done()
+			if remaining := lease.expires - now(); (remaining <= 0) != example.lasts {
+				t.Errorf("the loss was told %v before the lease expired", remaining)
+			}
+			if !lease.Draining() {
+				t.Error("it was not told that the agent drains")
 			}
 		})
 	}

@@ -44,11 +44,17 @@ func (e *RefusedError) Is(target error) bool {
 // isGone reports whether the agent has answered that a lease is not held.
 func isGone(err error) bool {
 	var refused *RefusedError
-	return errors.As(err, &refused) && (refused.Status == http.StatusGone || refused.Code == "unknown_lease")
+	return isUnknown(err) || errors.As(err, &refused) && refused.Status == http.StatusGone
+}
+
+// isUnknown reports whether the agent has answered that it does not know a lease.
+func isUnknown(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && refused.Code == "unknown_lease"
 }
 
 // hasEnded reports whether the agent that granted a lease has ended, or is ending: it refuses the connection, its socket is
-// missing, or it answers that it is draining. It has then released its leases, or nobody renews them any more.
+// missing, or it answers that it is draining. Nothing renews its leases any more.
 func hasEnded(err error) bool {
 	var refused *RefusedError
 	if errors.As(err, &refused) {

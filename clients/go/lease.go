@@ -65,6 +65,8 @@ type grant struct {
 	Info
 	// expiresIn is the time from the answer.
 	expiresIn time.Duration
+	// draining tells that the agent ends.
+	draining bool
 }
 
 // UnmarshalJSON fails if the content is no lease.
@@ -74,6 +76,7 @@ func (g *grant) UnmarshalJSON(content []byte) error {
 		// In place of Info's: one that is missing is not 0.
 		FencingToken     *uint64  `json:"fencing_token"`
 		ExpiresInSeconds *float64 `json:"expires_in_seconds"`
+		Draining         bool     `json:"draining"`
 	}
 	if err := json.Unmarshal(content, &answer); err != nil {
 		return err
@@ -84,6 +87,7 @@ func (g *grant) UnmarshalJSON(content []byte) error {
 	}
 	g.Info = answer.Info
 	g.FencingToken = *answer.FencingToken
+	g.draining = answer.Draining
 	g.expiresIn = time.Duration(min(*answer.ExpiresInSeconds, maxLease.Seconds()) * float64(time.Second))
 	return nil
 }
@@ -106,6 +110,8 @@ type Lease struct {
 	reason error
 	// failure is that of the last renewal, or nil.
 	failure error
+	// draining is whether the agent has told that it ends.
+	draining bool
 }
 
 func newLease(parent context.Context, client *Client, granted grant, sent time.Duration) *Lease {
@@ -144,6 +150,14 @@ func (l *Lease) Remaining() time.Duration {
 		return 0
 	}
 	return max(0, l.expires-now())
+}
+
+// Draining reports whether the agent has told that it ends. The lease lasts until it expires, and cannot be renewed once the
+// agent has ended.
+func (l *Lease) Draining() bool {
+	l.guard.Lock()
+	defer l.guard.Unlock()
+	return l.draining
 }
 
 // Show returns the lease as the agent knows it, and when it expires unless it is renewed. This does not renew it.
@@ -210,19 +224,20 @@ func (l *Lease) sleep(duration time.Duration) {
 	}
 }
 
-// renew renews the lease once. The lease is lost if the agent says so, or has ended: leases never survive their agent.
+// renew renews the lease once. The lease is lost if the agent says so, or has ended without having told that it drains.
 func (l *Lease) renew(ctx context.Context, timeout time.Duration) error {
 	sent := now()
 	renewed, err := l.ask(ctx, http.MethodPost, "/renew", timeout)
 	l.guard.Lock()
 	defer l.guard.Unlock()
 	l.failure = err
-	if hasEnded(err) {
+	if hasEnded(err) && !l.draining {
 		l.loseLocked(fmt.Errorf("its agent has ended: %w", err))
 		return l.reason
 	}
 	if err == nil && l.reason == nil {
 		l.expires = sent + renewed.expiresIn - expiryMargin
+		l.draining = renewed.draining
 	}
 	return err
 }
@@ -236,7 +251,8 @@ func (l *Lease) ask(ctx context.Context, method, action string, timeout time.Dur
 	if err == nil && answer.ID != l.ID {
 		err = fmt.Errorf("%w: its answer is lease %q instead of %q", ErrUnavailable, answer.ID, l.ID)
 	}
-	if isGone(err) {
+	// The successor of an agent that has drained does not know the lease.
+	if isGone(err) && !(isUnknown(err) && l.Draining()) {
 		l.guard.Lock()
 		defer l.guard.Unlock()
 		l.loseLocked(err)

@@ -54,8 +54,12 @@ impl Agent {
                 }
                 Err(refusal) => leases::tell(reply, Err(refusal)),
             },
-            Request::Renew { lease, reply } => self.leases.show(&lease, true, reply, now),
-            Request::Show { lease, reply } => self.leases.show(&lease, false, reply, now),
+            Request::Renew { lease, reply } => {
+                self.leases.show(&lease, true, self.ending.draining(now), reply, now);
+            }
+            Request::Show { lease, reply } => {
+                self.leases.show(&lease, false, self.ending.draining(now), reply, now);
+            }
             Request::Release { lease, reply } => self.leases.release(&lease, reply, now),
         }
     }
@@ -66,12 +70,11 @@ impl Agent {
         if self.ending.is_decided() {
             return Err(Refusal::Draining);
         }
-        match mode {
-            Mode::OnDemand => match self.pending_reasons().remove(&labels::id(kind, &settings.prefix)) {
-                Some(reason) => Err(Refusal::Pending(reason)),
-                None => Ok(settings),
-            },
-            Mode::Hold => Err(Refusal::NotOnDemand),
+        let pending = self.pending_reasons().remove(&labels::id(kind, &settings.prefix));
+        match (pending, mode) {
+            (Some(reason), _) => Err(Refusal::Pending(reason)),
+            (None, Mode::OnDemand) => Ok(settings),
+            (None, Mode::Hold) => Err(Refusal::NotOnDemand),
         }
     }
 

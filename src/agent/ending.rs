@@ -15,8 +15,8 @@ use crate::config::{self, Release};
 use crate::exit::{Ended, Exit};
 use crate::log_events::{
     CONTESTED_SESSION_LEFT, DRAIN_AWAITS_STOP_TIME, DRAIN_AWAITS_WORKLOAD, DRAIN_STARTED, DRAIN_TIMED_OUT,
-    DRAINED, HOLDING_FOR_TIME, HOLDING_UNTIL_DONE, LOGOUT_FAILED, STOP_REPEATED, WORKLOAD_NOT_DONE,
-    WORKLOAD_WAIT_ENDED,
+    DRAINED, HOLDING_FOR_TIME, HOLDING_UNTIL_DONE, LEASES_LEFT, LOGOUT_FAILED, STOP_REPEATED,
+    WORKLOAD_NOT_DONE, WORKLOAD_WAIT_ENDED,
 };
 use crate::shutdown::SignalRequest;
 use crate::status::Event;
@@ -29,6 +29,9 @@ pub(super) use state::{Drain, DrainDeadlines, Ending};
 /// for an attempt on a new one.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUESTS_PER_DRAIN: u32 = 5;
+/// The drain of an agent without a session, and of a `run` whose wait timed out. A session may exist whose creation Consul has not
+/// answered, and a contender key: both end by the TTL. With [`MIN_SHUTDOWN_FLUSH`] it is less than a second.
+const MAX_DRAIN_OF_NOTHING: Duration = Duration::from_millis(500);
 /// Time that hooks have after a clean drain that nothing has forced.
 const HOOKS_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -48,9 +51,7 @@ impl Agent {
     /// A stop was requested, for the first time.
     pub(super) fn stop(&mut self) {
         let config::Drain { timeout, release, hold } = self.parts.config.drain;
-        // What was lost counts while its workload is being stopped.
-        let has = |one: &Machine| matches!(one.phase(), Phase::Held { .. }) || one.stopping().is_some();
-        let holds = self.own.keeper.machines().any(has) || self.leases.any_held();
+        let holds = self.holds();
         let now = clock::now();
         let (waits, ends) = match release {
             Release::AtOnce => (hold, now + hold + timeout),
@@ -74,6 +75,12 @@ impl Agent {
         } else {
             info!(hold = ?waits, "{HOLDING_FOR_TIME}");
         }
+    }
+
+    /// Whether the agent or one of its clients holds a slot. What was lost counts while its workload is being stopped.
+    pub(super) fn holds(&self) -> bool {
+        let has = |one: &Machine| matches!(one.phase(), Phase::Held { .. }) || one.stopping().is_some();
+        self.own.keeper.machines().any(has) || !self.leases.out().is_empty()
     }
 
     /// Until when the agent holds its slots for the workload although a stop was requested.
@@ -132,7 +139,7 @@ impl Agent {
     fn decide(&mut self, exit: Exit, why: &str, explanation: Option<&str>) {
         if !self.ending.is_decided() {
             let now = clock::now();
-            let timeout = self.drain_time(now);
+            let timeout = self.drain_time(Some(exit), now);
             self.own.keeper.stop_acquiring(now);
             self.leases.ask_no_more(now);
             self.look_beside();
@@ -154,11 +161,12 @@ impl Agent {
     /// Begins to release everything. The readiness file goes before the first slot does.
     pub(super) async fn begin_drain(&mut self) {
         let now = clock::now();
-        let timeout = self.drain_time(now);
-        let request_timeout = MAX_REQUEST_TIMEOUT.min(timeout / REQUESTS_PER_DRAIN);
+        let timeout = self.drain_time(self.ending.exit(), now);
+        let request_timeout =
+            (timeout / REQUESTS_PER_DRAIN).max(MAX_DRAIN_OF_NOTHING / 2).min(MAX_REQUEST_TIMEOUT);
         let contested = self.own.keeper.is_contested();
         self.ending.begin_drain(Drain {
-            abandon_at: now + timeout * 3 / 4,
+            abandon_at: Some(now + timeout * 3 / 4),
             abandoned: false,
             ends: now + timeout,
             request_timeout,
@@ -175,7 +183,10 @@ impl Agent {
         self.client.hurry(request_timeout);
         let now = clock::now();
         self.own.keeper.drain(now);
-        self.leases.drain(now);
+        // No process of the workload is left. Without that knowledge a lease stays its client's.
+        if self.is_run || self.beside.is_some() {
+            self.leases.drain(now);
+        }
     }
 
     /// Removes the state file of a session that another process might have used, once the session has ended.
@@ -195,7 +206,7 @@ impl Agent {
     /// Whether the drain is too short to release what is left, since another process may use the session for longer.
     pub(super) fn leaves_contested(&self, now: Moment) -> bool {
         let bounds = self.ending.drain().zip(self.own.keeper.contest_ends(now));
-        let is_too_short = bounds.is_some_and(|(drain, ends)| drain.abandon_at <= ends);
+        let is_too_short = bounds.is_some_and(|(drain, ends)| drain.abandon_at.is_none_or(|at| at <= ends));
         is_too_short && self.leases.is_empty()
     }
 
@@ -204,10 +215,22 @@ impl Agent {
         self.own.keeper.has_ended() && self.leases.is_empty()
     }
 
+    /// Whether everything is released except the leases that their clients may still use.
+    pub(super) fn is_released(&self) -> bool {
+        self.own.keeper.has_ended() && self.leases.out().len() == self.leases.iter().count()
+    }
+
     /// Time for releasing everything: what the wait for the workload has left of `drain.timeout`.
-    fn drain_time(&self, now: Moment) -> Duration {
+    fn drain_time(&self, exit: Option<Exit>, now: Moment) -> Duration {
         let deadlines = self.ending.deadlines();
-        deadlines.map_or(self.parts.config.drain.timeout, |deadlines| deadlines.ends.since(now))
+        let time = deadlines.map_or(self.parts.config.drain.timeout, |deadlines| deadlines.ends.since(now));
+        let has_none = self.keepers().all(|keeper| keeper.session().is_none()) && !self.resumes;
+        let timed_out = self.is_run && matches!(exit, Some(Exit::Timeout | Exit::Unavailable));
+        if (has_none || timed_out) && !self.holds() { time.min(MAX_DRAIN_OF_NOTHING) } else { time }
+    }
+
+    fn keepers(&self) -> impl Iterator<Item = &Keeper> {
+        std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper))
     }
 
     /// Waits until the readiness file is as it should be.
@@ -219,16 +242,24 @@ impl Agent {
 
     /// Ends the agent after the drain: logs the outcome, runs the last hooks, logs out. A second signal cuts it short.
     pub(super) async fn finish(mut self) -> Ended {
-        let clean = self.everything_has_ended() && !self.ending.has_abandoned();
-        let keepers =
-            || std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper));
         // An agent with nothing to hold has sent no request.
         let in_vain = self.own.keeper.machines().next().is_some() && !self.own.keeper.has_reached_consul();
+        let never_answered = in_vain && !self.resumes && !self.leases.have_reached_consul();
+        let clean = never_answered || self.is_released() && !self.ending.has_abandoned();
+        let out = self.leases.out();
         let exit = match self.ending.exit() {
-            Some(Exit::Done) | None if !clean => Exit::Failed,
+            Some(Exit::Done) | None if !clean || !out.is_empty() => Exit::Failed,
             exit => exit.unwrap_or(Exit::Done),
         };
-        if clean && in_vain && !self.leases.have_reached_consul() {
+        if let Some(until) = out.iter().max().filter(|_| clean) {
+            let (leases, until) = (out.len(), clock::wall().text(*until));
+            let what = format!(
+                "{LEASES_LEFT}: {leases} at the end of the drain. They are the clients' until they expire, at the latest at \
+                 {until}, and their slots are free once the sessions have ended, within two TTLs"
+            );
+            warn!("{what}");
+            self.ending.explain_left(what);
+        } else if clean && never_answered {
             info!("{DRAINED}: Consul has never answered, so there is nothing to release");
         } else if clean {
             info!("{DRAINED}: no slot and no session of this agent is left in Consul");
@@ -238,14 +269,13 @@ impl Agent {
                  the session ends by its TTL, and the slots are free"
             ));
         } else {
-            let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::failure);
+            let machines = self.keepers().flat_map(Keeper::machines).filter_map(Machine::failure);
             let contested = self.own.keeper.is_contested().then_some(CONTESTED);
-            let why = keepers().filter_map(Keeper::failure).chain(machines).chain(contested).next();
+            let why = self.keepers().filter_map(Keeper::failure).chain(machines).chain(contested).next();
             let why = why.unwrap_or("Consul has not answered in time");
             let left = format!(
-                "{DRAIN_TIMED_OUT}: not everything was released within drain.timeout ({:?}): {why}. What is left in Consul \
-                 is free once the session has ended, within two of its TTLs",
-                self.parts.config.drain.timeout
+                "{DRAIN_TIMED_OUT}: not everything was released in time: {why}. What is left in Consul is free once the \
+                 session has ended, within two of its TTLs"
             );
             self.leaves(left);
         }

@@ -306,7 +306,8 @@ impl Agent {
                 self.forget_contested().await;
                 return Ok(self.finish().await);
             }
-            if self.ending.abandon(now) {
+            let is_left = self.ending.drain().is_some() && !self.is_released();
+            if self.ending.abandon(now, is_left) {
                 self.own.keeper.abandon(now);
                 self.leases.abandon(now);
                 self.unpublished = Unpublished::All;

@@ -59,20 +59,23 @@ impl Outage {
         true
     }
 
-    /// Logs the beginning or the end of an outage, given all current failures. `is_there`: the owners that still exist.
+    /// Logs the beginning or the end of an outage, given all current failures. `is_there`: the owners that still exist. `holds`: a
+    /// slot is held.
     pub(super) fn follow<'f>(
         &mut self,
         failing: impl Iterator<Item = &'f Failure>,
         is_there: impl Fn(Owner) -> bool,
+        holds: bool,
         now: Moment,
     ) {
+        let held = if holds { "; held slots stay valid until their lease expires" } else { "" };
         self.reported.retain(|(owner, _)| is_there(*owner));
         match self.take_in(failing, now) {
             Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
-                log_about!(warn, Event::Failing, error = %text, "{CONSUL_LEADERLESS}; held slots stay valid until their lease expires");
+                log_about!(warn, Event::Failing, error = %text, "{CONSUL_LEADERLESS}{held}");
             }
             Some(Change::Begins(Failure { text, .. })) => {
-                log_about!(warn, Event::Failing, error = %text, "{CONSUL_UNAVAILABLE}; held slots stay valid until their lease expires");
+                log_about!(warn, Event::Failing, error = %text, "{CONSUL_UNAVAILABLE}{held}");
             }
             Some(Change::Ends { kind, lasted }) => {
                 let lasted_seconds = seconds(lasted);

@@ -84,7 +84,7 @@ impl Agent {
         self.published_at = now;
         let (unpublished, changed) =
             (std::mem::replace(&mut self.unpublished, Unpublished::Nothing), self.leases.take_unshown());
-        let leases = &self.leases;
+        let (leases, holds) = (&self.leases, self.holds());
         let is_there = |owner| match owner {
             Owner::Agent => true,
             Owner::Lease(key) => leases.is_running(key),
@@ -92,7 +92,7 @@ impl Agent {
         let own: Vec<_> = self.own.keeper.failures().collect();
         let own = own.into_iter().filter(|failure| !self.withholds_failure(failure.kind)).cloned();
         let own: Vec<_> = own.collect();
-        self.outage.follow(own.iter().chain(leases.failures()), is_there, now);
+        self.outage.follow(own.iter().chain(leases.failures()), is_there, holds, now);
         let pending = self.pending_reasons();
         let shown = Arc::clone(&self.parts.status.borrow());
         let before = snapshot::Before {

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::progress::View as Awaited;
 use crate::stderr::Stderr;
 use slotkeeper_semaphore::contender::Entry;
-use slotkeeper_semaphore::{Failure, Machine, Name, Obstacle, SessionId, View, printable};
+use slotkeeper_semaphore::{Failure, Machine, Name, Obstacle, SessionId, TRY_ONCE_TIMEOUT, View, printable};
 
 /// The longest text of a prefix, and of the session of a holder without an identity.
 const MAX_PREFIX: usize = 500;
@@ -70,6 +70,7 @@ impl Agent {
         }
         match awaited.awaited() {
             _ if !reached => {
+                let wait = if wait.is_zero() { TRY_ONCE_TIMEOUT } else { wait };
                 format!("timed out after {} waiting for Consul, without a slot of {label}", show(wait))
             }
             Some(awaited) if wait > Duration::ZERO => {

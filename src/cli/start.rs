@@ -29,6 +29,7 @@ use crate::progress::{Progress, View};
 use crate::service_manager::{Lifecycle, Reporter};
 use crate::shutdown::SignalRequests;
 use crate::status::{Snapshot, Stage};
+use crate::stderr::Stderr;
 use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
 use crate::workload::open_files;
@@ -92,6 +93,7 @@ async fn read_and_start(
         Err(request) => return Ok(ended_before_start(request)),
     };
     let log = telemetry::start(config.log);
+    let is_run = matches!(purpose, Purpose::Command(..));
     for warning in warnings {
         warn!(%warning, "{CONFIGURATION_WARNING}");
     }
@@ -100,7 +102,11 @@ async fn read_and_start(
     }
     let ended = Box::pin(start(config, (read_config, source), purpose, signals, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
-        error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
+        if is_run {
+            Stderr::say(&format!("{failure:#}"));
+        } else {
+            error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
+        }
         let is_config =
             FileError::is_misplaced(&failure) || failure.is::<Unfit>() || failure.is::<SetupError>();
         let exit = if is_config { Exit::Config } else { Exit::Failed };

@@ -12,6 +12,7 @@ use slotkeeper_consul::Address;
 
 /// Consul's address: `http://`, `https://`, `unix://`, or a bare `host:port` as in `CONSUL_HTTP_ADDR`.
 pub(super) fn consul(text: &str) -> Result<Address, String> {
+    let text = text.trim();
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     let https = match scheme {
         "http" => false,

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use axum::BoxError;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use utoipa::{IntoResponses, ToSchema};
@@ -23,6 +22,8 @@ use crate::http::segment::Segment;
 
 /// The largest request body. A usual one has 20 bytes.
 pub(super) const MAX_BODY_BYTES: usize = 4 * 1024;
+/// What is read and dropped of a larger one: a client that still sends it would see a reset in place of the answer.
+const MAX_DROPPED_BYTES: usize = 16 * 1024 * 1024;
 /// Time in which the body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,7 +33,7 @@ pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
 
 /// The options of an acquisition.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 #[schema(as = Acquire)]
 struct Wanted {
     /// How long to wait, in the configuration's syntax: whole numbers with the units ms, s, m and h, such as 30s or
@@ -147,25 +148,31 @@ async fn acquire(agent: &AgentHandle, kind: Kind, name: String, body: Body) -> R
 async fn read(body: Body, time_limit: Duration) -> Result<Vec<u8>, Error> {
     // Not with the library's collector, which keeps each piece, however small, with the buffer that contains it.
     let collect = async {
-        let (mut body, mut whole) = (Limited::new(body, MAX_BODY_BYTES), Vec::new());
+        let (mut body, mut whole, mut length) = (body, Vec::new(), 0);
         while let Some(frame) = body.frame().await {
-            whole.extend(frame?.into_data().unwrap_or_default());
+            let part = frame?.into_data().unwrap_or_default();
+            length += part.len();
+            if length <= MAX_BODY_BYTES {
+                whole.extend(part);
+            } else if length > MAX_DROPPED_BYTES {
+                break;
+            }
         }
-        Ok(whole)
+        Ok((whole, length))
     };
     let collected = tokio::time::timeout(time_limit, collect).await;
     let collected = collected.map_err(|_elapsed| {
         Error::new(Code::TooSlow, format!("the body did not arrive within {time_limit:?}; send it at once"))
     })?;
-    collected.map_err(|failure: BoxError| {
-        if failure.is::<LengthLimitError>() {
-            let text =
-                format!("the body has more than {MAX_BODY_BYTES} bytes; write such as {{\"wait\":\"30s\"}}");
-            Error::new(Code::TooLarge, text)
-        } else {
-            Error::new(Code::BadRequest, format!("the body cannot be read: {failure}; send it again"))
-        }
-    })
+    let (whole, length) = collected.map_err(|failure: axum::Error| {
+        Error::new(Code::BadRequest, format!("the body cannot be read: {failure}; send it again"))
+    })?;
+    if length > MAX_BODY_BYTES {
+        let text =
+            format!("the body has more than {MAX_BODY_BYTES} bytes; write such as {{\"wait\":\"30s\"}}");
+        return Err(Error::new(Code::TooLarge, text));
+    }
+    Ok(whole)
 }
 
 /// The body's `wait`.

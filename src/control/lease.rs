@@ -71,11 +71,18 @@ pub(super) struct Lease {
     /// The lock's key; null for a semaphore.
     #[schema(required = true)]
     key: Option<String>,
+    /// Whether the agent ends. It grants nothing new, and the lease stays its client's until it expires or is released: also if the
+    /// agent ends before and does not answer any more.
+    draining: bool,
+    /// Seconds until the agent ends at the latest; null if it is not draining, or waits for its workload first.
+    #[schema(required = true, minimum = 0)]
+    draining_ends_in_seconds: Option<f64>,
 }
 
 impl From<Grant> for Lease {
     fn from(grant: Grant) -> Self {
         let expires_in_seconds = seconds(grant.expires_in);
+        let ends_in = grant.draining.and_then(|draining| draining.ends_in);
         let (prefix, key) = match grant.kind {
             Kind::Semaphore => (Some(grant.key), None),
             Kind::Lock => (None, Some(grant.key)),
@@ -93,6 +100,8 @@ impl From<Grant> for Lease {
             name: grant.name,
             prefix,
             key,
+            draining: grant.draining.is_some(),
+            draining_ends_in_seconds: ends_in.map(seconds),
         }
     }
 }
@@ -140,7 +149,7 @@ async fn show(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Resu
 /// Renew a lease
 ///
 /// Extends the lease. `expires_in_seconds` increases as the agent renews the lease's session, every third of its TTL, and decreases while
-/// Consul does not respond. A third of `expires_in_seconds` is a good interval.
+/// Consul does not respond. A third of `expires_in_seconds` is a good interval. `draining` tells that the agent ends.
 #[utoipa::path(
     post,
     path = "/v1/leases/{lease}/renew",

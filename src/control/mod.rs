@@ -13,12 +13,14 @@ mod token;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request as HttpRequest;
 use axum::http::{Method, Uri};
-use axum::middleware::{from_fn, map_response};
+use axum::middleware::{Next, from_fn, map_response};
+use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::{Site, endpoints, host, openapi, uncached};
 use request::Request;
 use slotkeeper_serve::Limits;
@@ -45,6 +47,7 @@ const ABOUT: &str = "Acquires and releases slots and locks for the workload besi
 pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router {
     let own = OpenApiRouter::default().merge(acquire::endpoints()).merge(lease::endpoints());
     let own = own.merge(agent_handle::endpoints()).with_state(agent_handle::AgentHandle::new(requests));
+    let own = own.layer(from_fn(without_query));
     let (routes, mut document) = openapi::begin(ABOUT).merge(own).merge(endpoints(site)).split_for_parts();
     openapi::add_schema::<lease::Lease>(&mut document);
     openapi::add_schema::<request::Reloaded>(&mut document);
@@ -56,6 +59,16 @@ pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router
             Error::method_not_allowed(&method, uri.path())
         });
     gate.close(routes).layer(from_fn(host::exactly_one)).layer(map_response(uncached))
+}
+
+/// Refuses a query, which these endpoints would ignore.
+async fn without_query(request: HttpRequest, next: Next) -> Response {
+    if request.uri().query().is_none() {
+        return next.run(request).await;
+    }
+    let text =
+        "no query is supported here; the body of an acquire has its options, such as {\"wait\":\"30s\"}";
+    Error::new(Code::BadRequest, text).into_response()
 }
 
 /// The server's limits for that many waiting clients.

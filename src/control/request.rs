@@ -89,6 +89,15 @@ pub struct Grant {
     pub slot_indexes: Vec<u32>,
     /// When the lease expires unless it is renewed; it is released afterwards.
     pub expires_in: Duration,
+    /// The agent ends.
+    pub draining: Option<Draining>,
+}
+
+/// The end of the agent. It grants nothing new and takes no lease from its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draining {
+    /// When it ends at the latest. `None`: it waits for its workload first.
+    pub ends_in: Option<Duration>,
 }
 
 /// Why no lease is granted.

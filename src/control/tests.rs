@@ -8,7 +8,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::request::{Grant, Kind, NoLease, NoReload, Refusal, Released, Reloaded, Request, requests};
+use super::request::{
+    Draining, Grant, Kind, NoLease, NoReload, Refusal, Released, Reloaded, Request, requests,
+};
 use super::{Gate, Socket, limits, router, token_of_file};
 use crate::http::Site;
 use crate::metrics::Metrics;
@@ -137,6 +139,7 @@ fn grant(kind: Kind, name: &str) -> Grant {
         lock_index: (kind == Kind::Lock).then_some(3),
         slot_indexes: vec![3, 5],
         expires_in: Duration::from_micros(27_000_999),
+        draining: Some(Draining { ends_in: Some(Duration::from_micros(9_000_999)) }),
     }
 }
 
@@ -218,7 +221,7 @@ async fn a_lease_is_granted_as_requested() {
     let reply = scene.ask("POST /v1/semaphores/free/acquire", r#"{"wait":"1m30s"}"#).await;
     assert_eq!(reply.status, 200);
     assert!(reply.head.contains("content-type: application/json") && reply.head.contains("no-store"));
-    let lease = r#"{"lease":"lease-1","session":"c0ffee00-0000-4000-8000-000000000000","fencing_token":42,"lock_index":null,"slot_indexes":[3,5],"slot":3,"expires_in_seconds":27.0,"expires_in":27.0,"kind":"semaphore","name":"free","prefix":"service/free","key":null}"#;
+    let lease = r#"{"lease":"lease-1","session":"c0ffee00-0000-4000-8000-000000000000","fencing_token":42,"lock_index":null,"slot_indexes":[3,5],"slot":3,"expires_in_seconds":27.0,"expires_in":27.0,"kind":"semaphore","name":"free","prefix":"service/free","key":null,"draining":true,"draining_ends_in_seconds":9.0}"#;
     assert_eq!(reply.body, lease);
     let wait = Duration::from_secs(90);
     assert_eq!(scene.next_asked().await, Asked::Acquire(Kind::Semaphore, "free".into(), wait));

@@ -48,7 +48,7 @@ impl Desk {
         request_with(&self.address, line, &self.headers(body), body)
     }
 
-    fn acquire(&self, what: &str, wait: &str) -> Reply {
+    pub(crate) fn acquire(&self, what: &str, wait: &str) -> Reply {
         self.ask(&format!("POST /v1/{what}/acquire"), &json!({ "wait": wait }).to_string())
     }
 
@@ -58,8 +58,15 @@ impl Desk {
         serde_json::from_str(&reply.body).unwrap()
     }
 
-    fn of(&self, method: &str, lease: &Value, action: &str) -> Reply {
+    pub(crate) fn of(&self, method: &str, lease: &Value, action: &str) -> Reply {
         self.ask(&format!("{method} /v1/leases/{}{action}", lease["lease"].as_str().unwrap()), "")
+    }
+
+    /// The lease after a renewal.
+    pub(crate) fn renewed(&self, lease: &Value) -> Value {
+        let reply = self.of("POST", lease, "/renew");
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        serde_json::from_str(&reply.body).unwrap()
     }
 
     pub(crate) fn code(reply: &Reply) -> (u16, String) {
@@ -234,4 +241,64 @@ fn a_failing_watch_takes_no_lease_from_a_client_that_has_its_answer() {
     assert_eq!(renewed["fencing_token"], lease["fencing_token"], "{renewed}");
     assert_eq!(desk.of("DELETE", &lease, "").status, 204);
     assert_eq!(desk.agent.terminate(), Some(0));
+}
+
+#[test]
+fn a_request_that_cannot_be_meant_so_is_refused_with_the_reason() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let config = CONFIG.replace("limit: 1, mode", "limit: 2, slots: 2, mode");
+    let desk = Desk::open_with(&consul.address(), &config);
+    let refusal = |line: &str, body: &str| {
+        let reply = desk.ask(line, body);
+        let body: Value = serde_json::from_str(&reply.body).unwrap();
+        (reply.status, body["error"].as_str().unwrap().to_owned())
+    };
+    let (status, said) = refusal("POST /v1/semaphores/s/acquire?wait=5s", "");
+    assert!(status == 400 && said.contains(r#"no query is supported here"#), "{status} {said}");
+    let (status, said) = refusal("POST /v1/semaphores/s/acquire", r#""30s""#);
+    assert!(
+        status == 400 && said.contains("expected an object") && !said.contains("Wanted"),
+        "{status} {said}"
+    );
+    let (status, said) = refusal("POST /v1/semaphores/s/acquire", &" ".repeat(5_000_000));
+    assert!(status == 413 && said.contains("more than 4096 bytes"), "{status} {said}");
+    // The limit is lower than what a lease takes.
+    let lease = desk.lease("semaphores/s");
+    assert_eq!(desk.of("DELETE", &lease, "").status, 204);
+    crate::inspect::operate(&consul.address(), &["set-limit", "p/s", "1"]);
+    assert_eq!(operator.record("p/s")["Limit"], 1);
+    let (status, said) = refusal("POST /v1/semaphores/s/acquire", r#"{"wait":"2s"}"#);
+    assert!(status == 409 && said.contains("it takes 2 slots, and the limit is 1 now"), "{status} {said}");
+    assert!(said.contains("slotkeeper set-limit p/s 2"), "{said}");
+}
+
+#[test]
+fn a_lease_that_is_left_keeps_its_entry_pending() {
+    let consul = Newer::start();
+    let desk = Desk::open(&consul.address());
+    let lease = desk.lease("semaphores/s");
+    desk.home.configure(&consul.address(), &CONFIG.replace("limit: 1, mode: on_demand}", "limit: 1}"));
+    assert_eq!(desk.ask("POST /v1/reload", "").status, 200);
+    assert_eq!(Desk::code(&desk.acquire("semaphores/s", "0s")), (503, "pending".into()));
+    assert_eq!(desk.of("DELETE", &lease, "").status, 204);
+    wait_for("the agent's own slot", || desk.agent.semaphore()["state"] == "held");
+    assert_eq!(Desk::code(&desk.acquire("semaphores/s", "0s")), (403, "not_on_demand".into()));
+}
+
+#[test]
+fn half_open_connections_keep_no_renewal_waiting() {
+    let consul = Newer::start();
+    let desk = Desk::open(&consul.address());
+    let lease = desk.lease("semaphores/s");
+    // More than the server takes, and again while the old ones time out.
+    let open = || (0..400).map_while(|_| TcpStream::connect(&desk.address).ok()).collect::<Vec<_>>();
+    for _ in 0..3 {
+        let crowd = open();
+        #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
+        let began = std::time::Instant::now();
+        desk.renewed(&lease);
+        assert!(began.elapsed() < std::time::Duration::from_secs(1), "it took {:?}", began.elapsed());
+        drop(crowd);
+    }
 }

@@ -72,6 +72,16 @@ impl Consul {
         self.ports.addr(4)
     }
 
+    /// Where servers and clients make their calls.
+    pub fn rpc_addr(&self) -> SocketAddr {
+        self.ports.addr(1)
+    }
+
+    /// Where members gossip.
+    pub fn gossip_addr(&self) -> SocketAddr {
+        self.ports.addr(2)
+    }
+
     /// Its address as clients are configured with it.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr())

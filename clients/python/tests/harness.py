@@ -228,6 +228,7 @@ def http_answer(status: str, body: str) -> bytes:
 
 GRANTED = (
     '{"lease":"abc","session":"s","fencing_token":7,"lock_index":null,"slot_indexes":[0],"slot":0,'
-    '"expires_in_seconds":9.0,"expires_in":9.0,"kind":"semaphore","name":"licences","prefix":"p","key":null}'
+    '"expires_in_seconds":9.0,"expires_in":9.0,"kind":"semaphore","name":"licences","prefix":"p","key":null,'
+    '"draining":false,"draining_ends_in_seconds":null}'
 )
 """A lease, as an agent grants it."""

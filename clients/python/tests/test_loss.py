@@ -77,16 +77,19 @@ def test_the_agent_is_killed(site: Site, contract: Contract) -> None:
     assert time.monotonic() - began < 4 * TTL
 
 
-def test_the_agent_is_terminated(site: Site, contract: Contract) -> None:
+def test_an_agent_that_is_terminated_takes_nothing(site: Site, contract: Contract) -> None:
     losing = Losing(site, contract)
-    ended_at = _clock.now()
-    losing.agent.process.terminate()
-    # It has released the lease. Nothing tells the client, before its next renewal.
-    wait_for("the loss", lambda: losing.losses != [])
-    assert losing.told_at < ended_at + LEASE / _lease.RENEWALS + LATE
-    with pytest.raises(slotkeeper.Lost, match="licences is lost"):
-        losing.lease.check()
+    ending = threading.Thread(target=losing.agent.process.terminate)
+    ending.start()
+    wait_for("the end to be told", lambda: losing.lease.draining)
+    losing.lease.check()
+    assert losing.taken_at == 0
     losing.lease.release()
+    losing._rival.join(PATIENCE)
+    assert losing.taken_at > 0
+    assert losing.losses == []
+    ending.join(PATIENCE)
+    assert "drained" in losing.agent.process.log()
 
 
 @pytest.mark.parametrize("is_socket_left", [True, False])
@@ -128,6 +131,33 @@ def test_an_agent_that_drains_has_ended(tmp_path_short: Path, answer: bytes, is_
         assert lease.lost.wait(1) if is_lost else renewed.acquire(timeout=PATIENCE)
         assert lease.lost.is_set() == is_lost
         lease.release()
+
+
+UNKNOWN = http_answer("404 Not Found", '{"error":"this agent has no such lease","code":"unknown_lease"}')
+LOST = http_answer("410 Gone", '{"error":"another client may hold the slot","code":"lease_lost"}')
+
+
+@pytest.mark.parametrize(("answer", "lasts"), [(DRAINING, True), (UNKNOWN, True), (LOST, False)])
+def test_a_lease_outlasts_an_agent_that_has_drained(tmp_path_short: Path, answer: bytes, lasts: bool) -> None:
+    told = GRANTED.replace("9.0", "4.5").replace('"draining":false', '"draining":true')
+    with renewing_stub(tmp_path_short, [http_answer("200 OK", told), answer], GRANTED.replace("9.0", "3.0")) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        wait_for("the end to be told", lambda: lease.draining)
+        expires = lease._expires
+        assert lease.lost.wait(PATIENCE)
+        assert (_clock.now() >= expires) == lasts
+        lease.release()
+
+
+def test_a_lease_outlasts_an_agent_that_has_drained_and_gone(tmp_path_short: Path) -> None:
+    told = GRANTED.replace("9.0", "4.5").replace('"draining":false', '"draining":true')
+    with renewing_stub(tmp_path_short, [http_answer("200 OK", told)], GRANTED.replace("9.0", "3.0")) as server:
+        lease = slotkeeper.Agent(server.address).acquire("licences")
+        wait_for("the end to be told", lambda: lease.draining)
+    expires = lease._expires
+    assert lease.lost.wait(PATIENCE)
+    assert _clock.now() >= expires
+    lease.release()
 
 
 @pytest.mark.parametrize(("code", "is_lost"), [("unknown_lease", True), ("not_found", False)])

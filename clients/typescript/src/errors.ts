@@ -28,12 +28,17 @@ export class LostError extends SlotkeeperError {}
 
 /** Whether the agent has answered that a lease is not held. */
 export function isGone(error: unknown): boolean {
-  return error instanceof RefusedError && (error.status === 410 || error.code === "unknown_lease");
+  return isUnknown(error) || (error instanceof RefusedError && error.status === 410);
+}
+
+/** Whether the agent has answered that it does not know a lease. */
+export function isUnknown(error: unknown): boolean {
+  return error instanceof RefusedError && error.code === "unknown_lease";
 }
 
 /**
  * Whether the agent that granted a lease has ended, or is ending: it refuses the connection, its socket is missing, or it answers
- * that it is draining. It has then released its leases, or nobody renews them any more.
+ * that it is draining. Nothing renews its leases any more.
  */
 export function hasEnded(error: unknown): boolean {
   if (error instanceof RefusedError) {

@@ -1,4 +1,4 @@
-import { hasEnded, isGone, LostError, SlotkeeperError, UnavailableError } from "./errors.js";
+import { hasEnded, isGone, isUnknown, LostError, SlotkeeperError, UnavailableError } from "./errors.js";
 import { after, Instant } from "./time.js";
 import type { Content, Endpoint } from "./transport.js";
 
@@ -46,6 +46,8 @@ export interface LeaseInfo {
   readonly slotIndexes: readonly number[];
   /** Milliseconds from the agent's answer until it expires unless it is renewed. */
   readonly expiresIn: number;
+  /** Whether the agent ends. The lease lasts until it expires, and cannot be renewed once the agent has ended. */
+  readonly draining: boolean;
 }
 
 /** The lease of an answer. */
@@ -61,6 +63,7 @@ export function toInfo(content: Content): LeaseInfo {
     lock_index,
     slot_indexes,
     expires_in_seconds,
+    draining,
   } = content;
   const isOptional = (value: unknown, type: string) => value === null || typeof value === type;
   const isLease =
@@ -92,6 +95,7 @@ export function toInfo(content: Content): LeaseInfo {
     lockIndex: lock_index as number | null,
     slotIndexes: slot_indexes as number[],
     expiresIn: Math.min(expires_in_seconds * 1000, MAX_LEASE),
+    draining: draining === true,
   };
 }
 
@@ -126,6 +130,7 @@ export class Lease implements AsyncDisposable {
   #sent: Instant;
   #lasts: number;
   #failure: unknown;
+  #draining = false;
   #releasing: Promise<void> | undefined;
 
   /** Use `Agent.acquire`. */
@@ -149,6 +154,11 @@ export class Lease implements AsyncDisposable {
   /** Is aborted when the lease is lost; its reason is then a `LostError`. A release does not abort it. */
   get signal(): AbortSignal {
     return this.#loss.signal;
+  }
+
+  /** Whether the agent has told that it ends. The lease lasts until it expires, and cannot be renewed once the agent has ended. */
+  get draining(): boolean {
+    return this.#draining;
   }
 
   /** Milliseconds for which the slot is certainly held. */
@@ -268,12 +278,13 @@ export class Lease implements AsyncDisposable {
   async #renew(timeout: number): Promise<void> {
     const sent = new Instant();
     try {
-      const { expiresIn } = await this.#ask("POST", "/renew", timeout, this.#end.signal);
+      const { expiresIn, draining } = await this.#ask("POST", "/renew", timeout, this.#end.signal);
       this.#sent = sent;
       this.#lasts = expiresIn;
+      this.#draining = draining;
     } catch (error) {
-      // Leases never survive their agent.
-      if (hasEnded(error)) {
+      // Nothing renews the lease any more. A draining agent leaves the slot to this program until the lease expires.
+      if (hasEnded(error) && !this.#draining) {
         this.#lose("is not held, since its agent has ended", error);
         this.signal.throwIfAborted();
       }
@@ -290,7 +301,8 @@ export class Lease implements AsyncDisposable {
       }
       return info;
     } catch (error) {
-      if (isGone(error)) {
+      // The successor of an agent that has drained does not know the lease.
+      if (isGone(error) && !(this.#draining && isUnknown(error))) {
         this.#lose("is not held", error);
         this.signal.throwIfAborted();
       }

@@ -29,7 +29,7 @@ async function withStub(
   }
 }
 
-function lease(expiresInSeconds: number): string {
+function lease(expiresInSeconds: number, isDraining = false): string {
   return JSON.stringify({
     lease: "a",
     session: "b",
@@ -41,6 +41,8 @@ function lease(expiresInSeconds: number): string {
     name: "any",
     prefix: "any",
     key: null,
+    draining: isDraining,
+    draining_ends_in_seconds: isDraining ? 1 : null,
   });
 }
 
@@ -231,6 +233,33 @@ suite("the client", { concurrency: true }, () => {
 
   const refuse = (status: number, code: string) => (answer: ServerResponse) =>
     answer.writeHead(status).end(JSON.stringify({ error: "refused", code }));
+
+  for (const [status, code, lasts] of [
+    [503, "draining", true],
+    [404, "unknown_lease", true],
+    [410, "lease_lost", false],
+  ] as const) {
+    test(`a lease ${lasts ? "outlasts" : "is lost at"} a draining agent's ${code}`, async () => {
+      let renewals = 0;
+      await withStub(
+        (request, answer) => {
+          if (request.url?.endsWith("/renew") && ++renewals > 1) {
+            refuse(status, code)(answer);
+          } else {
+            answer.end(lease(3, true));
+          }
+        },
+        async (client) => {
+          await using held = await client.acquire("any");
+          await waitFor("the end to be told", () => held.draining);
+          const [began, remaining] = [performance.now(), held.remaining()];
+          await once(held.signal, "abort");
+          const took = performance.now() - began;
+          assert.equal(took >= remaining - 200, lasts, `the loss was told after ${took} ms of ${remaining}`);
+        },
+      );
+    });
+  }
 
   for (const [name, renewal, isLost] of [
     ["a refused connection", undefined, true],

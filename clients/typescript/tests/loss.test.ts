@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { rm } from "node:fs/promises";
 import { suite } from "node:test";
 
-import { Agent, LostError, RefusedError, UnavailableError, type Lease } from "../src/index.js";
+import { Agent, LostError, RefusedError, TimedOutError, UnavailableError, type Lease } from "../src/index.js";
 import { scenario, TTL, WAIT, waitFor, type RunningAgent } from "./world.js";
 
 /** How long after the end of its lease a holder's session surely lives. */
@@ -70,14 +70,17 @@ suite("the loss of a lease", { concurrency: true }, () => {
     await expectEnd(lease);
   });
 
-  scenario("is told at the next renewal when the agent ends by SIGTERM", async (world) => {
+  scenario("does not come when the agent ends by SIGTERM", async (world) => {
     const consul = await world.startConsul();
     const [agent, other] = [await world.startAgent(consul), await world.startAgent(consul)];
     const lease = await new Agent(`unix:${agent.socket}`).acquire("single", { wait: WAIT });
     agent.signal("SIGTERM");
-    await expectEnd(lease);
-    // The agent has released the slot, and not let it expire.
+    await waitFor("the end to be told", () => lease.draining);
+    lease.check();
+    // The slot is free when the program releases it, and not before.
     const client = new Agent(`unix:${other.socket}`);
+    await assert.rejects(client.acquire("single"), TimedOutError);
+    await lease.release();
     const took = await time(async () => (await client.acquire("single", { wait: WAIT })).release());
     assert(took < TTL / 2, `the slot was free after ${took} ms`);
   });

@@ -110,20 +110,19 @@ pub(super) fn is_without_datacenter(status: u16, body: &[u8]) -> bool {
     status == 500 && String::from_utf8_lossy(body).contains("No path to datacenter")
 }
 
-/// The error for a transport failure. `waited`: the age of a blocking query, else zero.
-pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration) -> Error {
+/// The error for a transport failure. `waited`: the age of a blocking query, else zero. `is_known`: the server has answered before.
+pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration, is_known: bool) -> Error {
     let cause = chain(error);
     // A server that kept a request for a while has understood it.
     if let Some(mismatch) = mismatch(error).filter(|_| waited < MIN_CUT_AGE) {
         Error::new(tried, Kind::Mismatch(mismatch), cause)
     } else if error.is_connect() {
-        Error::new(tried, Kind::Unreachable, cause)
-    } else if let Some(purpose) = other_port(&tried.address) {
-        Error::new(tried, Kind::Mismatch(Mismatch::OtherPort(purpose)), cause)
+        let likely = if cause.contains("tls handshake eof") { NO_HANDSHAKE } else { "" };
+        Error::new(tried, Kind::Unreachable, cause + likely)
     } else if waited >= MIN_CUT_AGE && is_closed(error) {
         Error::new(tried, Kind::Cut(waited), cause)
     } else {
-        let likely = likely(&cause);
+        let likely = likely(&cause, is_known);
         Error::new(tried, Kind::Interrupted, cause + likely)
     }
 }
@@ -140,18 +139,26 @@ fn is_closed(error: &reqwest::Error) -> bool {
 
 /// The probable cause of a broken connection. Consul refuses a connection above its limit by a 429 before the request was sent (from
 /// 1.9 on), or closes it silently.
-fn likely(cause: &str) -> &'static str {
+fn likely(cause: &str, is_known: bool) -> &'static str {
     if cause.contains("received unexpected message from connection") {
         "; Consul refuses a connection like this when the address that it comes from has too many: raise \
          limits.http_max_conns_per_client (200 by default), or have fewer clients at that address"
-    } else if cause.contains("connection closed before message completed") || cause.contains("reset by peer")
+    } else if !(cause.contains("connection closed before message completed")
+        || cause.contains("reset by peer"))
     {
+        ""
+    } else if !is_known {
+        "; nothing there has answered yet: it is not Consul's HTTP API (port 8500 by default), or a proxy that does not reach \
+         Consul, or Consul with too many connections of this address (limits.http_max_conns_per_client, 200 by default)"
+    } else {
         "; if this goes on while Consul is up, the address that it comes from may have too many connections \
          (limits.http_max_conns_per_client, 200 by default)"
-    } else {
-        ""
     }
 }
+
+/// The probable cause where the other side closes the connection in place of its part of the handshake.
+const NO_HANDSHAKE: &str =
+    "; the server there does not speak TLS, or a proxy does not reach it: Consul's HTTPS API has port 8501";
 
 /// What hyper says of an answer that does not begin as HTTP does. It has no function that tells this from other faults.
 const NO_HTTP: &str = "invalid HTTP version parsed";
@@ -193,20 +200,6 @@ fn of_tls(error: &rustls::Error) -> Option<Mismatch> {
     // handshake still means that no request was read.
     let refused = matches!(error, rustls::Error::AlertReceived(alert) if refuses_handshake(*alert));
     refused.then_some(Mismatch::ClientCertificate)
-}
-
-/// The purpose of the port of an address, if it is one at which Consul does not serve HTTP by default. Its server closes such a
-/// connection without an answer.
-fn other_port(address: &str) -> Option<&'static str> {
-    let authority = address.rsplit_once("//").map_or(address, |(_, rest)| rest);
-    let authority = authority.split('/').next().unwrap_or_default();
-    match authority.rsplit_once(':')?.1 {
-        "8300" => Some("server RPC"),
-        "8301" | "8302" => Some("gossip"),
-        "8502" | "8503" => Some("gRPC API"),
-        "8600" => Some("DNS"),
-        _ => None,
-    }
 }
 
 fn refuses_handshake(alert: rustls::AlertDescription) -> bool {
@@ -456,7 +449,7 @@ mod tests {
     fn an_error_says_what_was_tried_what_came_and_what_to_do() {
         assert_eq!(
             error(Operation::KvPut, 403, "Permission denied").to_string(),
-            "cannot write k at http://c: permission denied: Permission denied"
+            "cannot write k at http://c: Permission denied"
         );
     }
 
@@ -467,9 +460,9 @@ mod tests {
             "connection closed before message completed",
             "connection error: Connection reset by peer (os error 104)",
         ] {
-            assert!(likely(cause).contains("limits.http_max_conns_per_client"), "{cause}");
+            assert!(likely(cause, true).contains("limits.http_max_conns_per_client"), "{cause}");
         }
-        assert_eq!(likely("end of file before message length reached"), "");
+        assert_eq!(likely("end of file before message length reached", true), "");
     }
 
     #[test]
@@ -492,17 +485,6 @@ mod tests {
             (500, false),
         ] {
             assert_eq!(error(Operation::KvPut, status, "").is_foreign(), foreign, "{status}");
-        }
-    }
-
-    #[test]
-    fn the_other_ports_of_consul_are_known() {
-        assert_eq!(other_port("http://10.0.0.1:8300"), Some("server RPC"));
-        assert_eq!(other_port("https://[::1]:8301/consul"), Some("gossip"));
-        for address in
-            ["http://10.0.0.1:8500", "http://consul", "unix:///run/consul:8300.sock/x", "http://a:18300"]
-        {
-            assert_eq!(other_port(address), None, "{address}");
         }
     }
 

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -67,6 +68,10 @@ pub(super) struct Endpoint {
     reads: Semaphore,
     /// Ends in `/v1/`.
     base: Url,
+    /// Where it listens, if that is TCP without TLS.
+    pub(super) plain: Option<(String, u16)>,
+    /// A request was answered by HTTP.
+    pub(super) is_known: AtomicBool,
 }
 
 /// The endpoints of all targets, each made when it is used first.
@@ -128,6 +133,9 @@ impl Endpoint {
     ) -> Result<Self, SetupError> {
         let (base, pinned) = base(settings, target)?;
         let address = target.address.clone();
+        let ip = target.ip.map(|ip| ip.to_string());
+        let host = ip.or_else(|| Some(base.host_str()?.trim_matches(['[', ']']).to_owned()));
+        let plain = host.filter(|_| matches!(address, Address::Http { https: false, .. }));
         let connect = if several { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
         let make = move || client(&address, connect, tls.clone(), pinned.clone());
         let connections = Connections::default();
@@ -141,6 +149,8 @@ impl Endpoint {
             confirmations: Semaphore::new(LEASE_CALLS - 1),
             calls: Semaphore::new(MAX_CALLS - LEASE_CALLS),
             reads: Semaphore::new(MAX_CALLS - LEASE_CALLS),
+            plain: plain.zip(base.port_or_known_default()),
+            is_known: AtomicBool::new(false),
             base,
         })
     }

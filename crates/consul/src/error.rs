@@ -102,8 +102,6 @@ pub enum Mismatch {
     OnlyTls,
     /// The server does not speak HTTP.
     NotHttp,
-    /// The port is another one of Consul's: its purpose.
-    OtherPort(&'static str),
     /// The server's certificate is signed by an authority that is not trusted.
     UnknownAuthority,
     /// The server's certificate is for another name.
@@ -204,7 +202,7 @@ impl Error {
 impl Mismatch {
     /// Whether it shows before a request is read. A server whose answer is not HTTP may have done what it was asked for.
     pub(super) const fn is_before_request(self) -> bool {
-        !matches!(self, Self::NotHttp | Self::OtherPort(_))
+        !matches!(self, Self::NotHttp)
     }
 
     /// What is wrong, and what to do as far as it is the same for every caller.
@@ -220,9 +218,6 @@ impl Mismatch {
                 "the server there does not speak HTTP ({detail}); use the port of Consul's HTTP API (8500), or https:// if \
                  it speaks TLS"
             ),
-            Self::OtherPort(purpose) => {
-                format!("this is the usual port of Consul's {purpose}; its HTTP API has another one (8500)")
-            }
             Self::UnknownAuthority => {
                 format!("the server's certificate is signed by an authority that is not trusted ({detail})")
             }
@@ -272,6 +267,8 @@ impl fmt::Display for Error {
             Kind::Denied | Kind::Anonymous if self.is_unknown_token() => {
                 write!(f, "Consul does not know this token: {detail}")
             }
+            // Consul says it in its own words, and newer versions say more.
+            Kind::Denied | Kind::Anonymous if detail.starts_with("Permission denied") => f.write_str(detail),
             Kind::Denied | Kind::Anonymous => write!(f, "permission denied: {detail}"),
             Kind::NoLeader => {
                 write!(f, "Consul has no leader: {detail}; try again when the servers have elected one")
@@ -289,10 +286,15 @@ impl fmt::Display for Error {
             Kind::BadRequest => write!(f, "the request was refused: {detail}"),
             Kind::InvalidKey => write!(f, "Consul does not accept the name of this key: {detail}"),
             Kind::Token => write!(f, "nothing was sent: {detail}"),
-            Kind::Unreachable => write!(f, "not reached: {detail}; is Consul listening there?"),
+            Kind::Unreachable => {
+                write!(f, "not reached: {detail}; is Consul listening there?{}", of_port(&tried.address))
+            }
             Kind::Mismatch(mismatch) => write!(f, "{}", mismatch.in_words(detail)),
             Kind::NotSent => write!(f, "not sent: {detail}"),
-            Kind::Timeout(after) => write!(f, "no answer within {:?}{}", rounded(*after), doubt(tried)),
+            Kind::Timeout(after) => {
+                write!(f, "no answer within {:?}{detail}{}", rounded(*after), doubt(tried))?;
+                f.write_str(of_port(&tried.address))
+            }
             Kind::Interrupted => {
                 write!(f, "the connection broke before the answer was complete: {detail}{}", doubt(tried))
             }
@@ -300,14 +302,24 @@ impl fmt::Display for Error {
             Kind::Unexpected(status) => {
                 write!(
                     f,
-                    "unexpected answer {status}: {}; is this the address of Consul's HTTP API?",
-                    of_page(detail)
+                    "unexpected answer {status}: {}; is this the address of Consul's HTTP API?{}",
+                    of_page(detail),
+                    of_port(&tried.address)
                 )
             }
             Kind::BadAnswer => {
                 write!(f, "the answer cannot be decoded: {detail}; is this the address of Consul's HTTP API?")
             }
         }
+    }
+}
+
+/// What to say of the port that an address without a port has.
+fn of_port(address: &str) -> &'static str {
+    let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
+    match authority.split('/').next().and_then(|authority| authority.rsplit_once(':')) {
+        Some((_, "80")) => " An address without a port has port 80: write :8500",
+        _ => "",
     }
 }
 

@@ -1,8 +1,10 @@
 //! The sending of a request: the address, the connection, the time-out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE};
 use tokio::time::Instant;
@@ -14,7 +16,7 @@ use super::request::{Answer, Request};
 use super::router::{Route, outcome};
 use super::selection::Target;
 use super::token::Ready;
-use super::{Client, Code, Error, Kind, Operation, SetupError, Tried, classify};
+use super::{Client, Code, Error, Kind, Operation, SetupError, Tried, classify, probe};
 
 /// The maximum size of an error answer. Of a longer one only the beginning is read.
 const MAX_REFUSAL: usize = 1024 * 1024;
@@ -29,6 +31,10 @@ const MAY_BE_ANOTHER: &str =
 /// Why a request is not sent after a restart.
 const SHOWS_NO_SESSION: &str =
     "no address has shown the session of the previous process, whose lease may be valid";
+
+/// What may be wrong with a server that accepts connections and answers nothing.
+const NEVER_ANSWERED: &str =
+    "; nothing there has answered yet: is it Consul's HTTP API (port 8500 by default)?";
 
 /// Why a request is not sent that waited for a connection until its time-out.
 const NO_CONNECTION_FREE: &str = "no connection was free in time";
@@ -133,7 +139,10 @@ impl Client {
         };
         let result = match tokio::time::timeout_at(*until, exchange).await {
             Ok(result) => result,
-            Err(_) => Err(Error::new(tried.clone(), Kind::Timeout(after), "")),
+            Err(_) => {
+                let hint = if endpoint.is_known.load(Ordering::Relaxed) { "" } else { NEVER_ANSWERED };
+                Err(Error::new(tried.clone(), Kind::Timeout(after), hint))
+            }
         };
         self.count(request, &tried, &result, started);
         result
@@ -215,8 +224,17 @@ impl Client {
         let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
         let began = Instant::now();
         let waited = || if request.lane() == Lane::Poll { began.elapsed() } else { Duration::ZERO };
-        let broken = |error| classify::of_transport(tried.clone(), &error, waited());
-        let response = http.execute(sent).await.map_err(broken)?;
+        let is_known = endpoint.is_known.load(Ordering::Relaxed);
+        let broken = |error| classify::of_transport(tried.clone(), &error, waited(), is_known);
+        let response = http.execute(sent).map_err(broken);
+        let response = match &endpoint.plain {
+            // A renewal cannot wait for that.
+            Some(place) if !is_known && request.operation != Operation::SessionRenew => {
+                probe::first_answer(place, tried, response).await?
+            }
+            Some(_) | None => response.await?,
+        };
+        endpoint.is_known.store(true, Ordering::Relaxed);
         let status = response.status().as_u16();
         let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());

@@ -101,6 +101,7 @@ mod key;
 mod kv;
 mod login;
 mod operation;
+mod probe;
 mod read;
 mod request;
 mod router;

@@ -51,4 +51,5 @@ pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
 pub use single::SingleKeyLock;
 pub use size::Acquisition;
 pub use time::{Moment, Wall};
+pub use timing::TRY_ONCE_TIMEOUT;
 pub use view::{Contender, LockKeyState, Pair, View};

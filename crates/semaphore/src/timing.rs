@@ -10,7 +10,7 @@ use std::time::Duration;
 // Waiting for a slot.
 
 /// A semaphore that is tried once times out after this long without any answer.
-pub(crate) const TRY_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
+pub const TRY_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A newcomer leaves free slots for at most this long to the clients that joined at the same time.
 pub(crate) const MAX_NEWCOMER_YIELD: Duration = Duration::from_millis(60);
 /// The same, for each write to Consul since the last one to `.lock`: so many clients may have joined before.

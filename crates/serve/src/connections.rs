@@ -36,16 +36,21 @@ impl<T> ConnectionTable<T> {
         self.open.retain(|(_, connection)| !is_it(connection));
     }
 
-    /// Removes the oldest connection of the address that has the most. So a client with many connections cannot displace those of a
-    /// client with few. All connections without an address count as one client.
-    pub(super) fn displace(&mut self) -> Option<T> {
+    /// Removes the oldest connection of the address that has the most, of those that `may` go. So a client with many connections
+    /// cannot displace those of a client with few. All connections without an address count as one client.
+    pub(super) fn displace(&mut self, may: impl Fn(&T) -> bool) -> Option<T> {
         let mut of = BTreeMap::<_, usize>::new();
-        for (address, _) in &self.open {
-            *of.entry(address).or_default() += 1;
+        for (address, _) in self.open.iter().filter(|(_, one)| may(one)) {
+            *of.entry(*address).or_default() += 1;
         }
         let most = of.values().max()?;
-        let oldest = self.open.iter().position(|(address, _)| of.get(address) == Some(most))?;
+        let oldest = self.open.iter().position(|(address, one)| may(one) && of.get(address) == Some(most))?;
         Some(self.open.remove(oldest).1)
+    }
+
+    /// Whether any connection is so.
+    pub(super) fn any(&self, is_so: impl Fn(&T) -> bool) -> bool {
+        self.open.iter().any(|(_, one)| is_so(one))
     }
 }
 
@@ -64,15 +69,15 @@ mod tests {
     #[test]
     fn the_oldest_connection_of_the_largest_client_is_displaced() {
         let mut table = ConnectionTable::default();
-        assert_eq!(table.displace(), None::<&str>);
+        assert_eq!(table.displace(|_| true), None::<&str>);
         table.insert(from(1), "a probe");
         for one in ["a crowd's first", "its second", "its third"] {
             table.insert(from(2), one);
         }
         table.remove(|one| *one == "its second");
-        assert_eq!(table.displace(), Some("a crowd's first"));
+        assert_eq!(table.displace(|_| true), Some("a crowd's first"));
         assert_eq!(table.len(), 2);
-        assert_eq!(table.displace(), Some("a probe"), "of equal clients, the oldest connection");
+        assert_eq!(table.displace(|_| true), Some("a probe"), "of equal clients, the oldest connection");
     }
 
     proptest! {
@@ -89,7 +94,7 @@ mod tests {
                 if table.len() == room {
                     let count = |host| table.open.iter().filter(|(address, _)| *address == from(host)).count();
                     let counts = [0, 1, 2, 3].map(count);
-                    let (gone, _) = table.displace().unwrap();
+                    let (gone, _) = table.displace(|_| true).unwrap();
                     prop_assert!(counts.iter().all(|others| *others <= counts[usize::from(gone)]));
                 }
                 table.insert(from(host), (host, n));

@@ -41,7 +41,8 @@ const BACKLOG: u32 = 1024;
 /// What happens to a new connection when the server has the maximum number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It waits in the kernel's backlog until another ends.
+    /// It displaces the oldest connection that has not sent a request yet. Without one it waits in the kernel's backlog until another
+    /// ends.
     Wait,
     /// It displaces the oldest connection of the address that has the most. For servers that answer at once, so that clients can repeat
     /// an interrupted request.
@@ -188,7 +189,10 @@ pub async fn serve<L: Listen>(
         .keep_alive(limits.keep_alive)
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes.max(8192));
-    let mut table = ConnectionTable::<AbortHandle>::default();
+    let mut table = ConnectionTable::<(AbortHandle, Arc<ClientActivity>)>::default();
+    let may_go = |(_, client): &(AbortHandle, Arc<ClientActivity>)| {
+        limits.when_full == WhenFull::Displace || !client.has_asked()
+    };
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     let mut displaced: usize = 0;
@@ -200,7 +204,7 @@ pub async fn serve<L: Listen>(
                 remove(&mut table, ended);
                 continue;
             }
-            accepted = listener.accept(), if !is_full || limits.when_full == WhenFull::Displace => match accepted {
+            accepted = listener.accept(), if !is_full || table.any(may_go) => match accepted {
                 Ok(stream) => stream,
                 Err(error) if is_temporary(&error) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -209,7 +213,7 @@ pub async fn serve<L: Listen>(
                 Err(error) => return Err(error),
             },
         };
-        if is_full && let Some(displaced_task) = table.displace() {
+        if is_full && let Some((displaced_task, _)) = table.displace(may_go) {
             // The task ends at its next turn. The accept loop does not wait for it, since all other tasks would run first.
             displaced_task.abort();
             displaced = displaced.wrapping_add(1);
@@ -233,6 +237,7 @@ pub async fn serve<L: Listen>(
         let service = answering(router.clone(), Arc::clone(&reader));
         let stream = TokioIo::new(Observed::new(stream, Arc::clone(&reader)));
         let connection = graceful.watch(http.serve_connection(stream, service_fn(service)));
+        let client = Arc::clone(&reader);
         let task = connections.spawn(async move {
             let mut connection = pin!(connection);
             let mut until = Instant::now() + limits.life;
@@ -249,7 +254,7 @@ pub async fn serve<L: Listen>(
                 }
             }
         });
-        table.insert(origin, task);
+        table.insert(origin, (task, client));
     }
     drop(listener);
     let _ = tokio::time::timeout(limits.grace, graceful.shutdown()).await;
@@ -264,9 +269,12 @@ fn refuse(mut stream: impl AsyncWrite + Unpin, refusal: &str) {
 }
 
 /// Removes a connection that ended or was displaced.
-fn remove(table: &mut ConnectionTable<AbortHandle>, ended: Result<(Id, ()), JoinError>) {
+fn remove(
+    table: &mut ConnectionTable<(AbortHandle, Arc<ClientActivity>)>,
+    ended: Result<(Id, ()), JoinError>,
+) {
     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-    table.remove(|task| task.id() == id);
+    table.remove(|(task, _)| task.id() == id);
 }
 
 /// The router as a hyper service. It records whether the answer is endless.
@@ -276,6 +284,7 @@ fn answering(
 ) -> impl Fn(Request<Incoming>) -> BoxFuture<'static, io::Result<Response>> {
     let router = TowerToHyperService::new(router);
     move |request| {
+        reader.asks();
         let (answer, reader) = (router.call(request), Arc::clone(&reader));
         Box::pin(async move {
             // Requests that a client pipelines yield to other connections.

@@ -17,12 +17,23 @@ pub struct Endless;
 pub(super) struct ClientActivity {
     endless: AtomicBool,
     has_read: AtomicBool,
+    has_asked: AtomicBool,
 }
 
 impl ClientActivity {
     /// Records that the client receives an endless answer.
     pub(super) fn is_streamed_to(&self) {
         self.endless.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the head of a request has arrived.
+    pub(super) fn asks(&self) {
+        self.has_asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the head of a request has arrived.
+    pub(super) fn has_asked(&self) -> bool {
+        self.has_asked.load(Ordering::Relaxed)
     }
 
     /// Whether the connection may stay for another life: its answer is endless, and the client read a part since the last call.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::control::request::Draining;
 use crate::exit::{Ended, Exit};
 use slotkeeper_semaphore::Moment;
 
@@ -19,8 +20,9 @@ pub(in crate::agent) struct DrainDeadlines {
 /// The bounds of a drain that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::agent) struct Drain {
-    /// What is not released by then is abandoned, and the session destroyed.
-    pub(super) abandon_at: Moment,
+    /// What is not released by then is abandoned, and its session destroyed. `None`: that time is over.
+    pub(super) abandon_at: Option<Moment>,
+    /// Something was abandoned.
     pub(super) abandoned: bool,
     pub(in crate::agent) ends: Moment,
     /// The time that one request has.
@@ -119,12 +121,13 @@ impl Ending {
         };
     }
 
-    /// Whether what is not released has to be abandoned now; says so once.
-    pub(in crate::agent) fn abandon(&mut self, now: Moment) -> bool {
+    /// Whether what is not released has to be abandoned now; says so once. `is_left`: there is something.
+    pub(in crate::agent) fn abandon(&mut self, now: Moment, is_left: bool) -> bool {
         match &mut self.0 {
-            State::Draining(_, drain) if !drain.abandoned => {
-                drain.abandoned = drain.abandon_at <= now;
-                drain.abandoned
+            State::Draining(_, drain) if drain.abandon_at.is_some_and(|at| at <= now) => {
+                drain.abandon_at = None;
+                drain.abandoned = is_left;
+                is_left
             }
             State::Undecided { .. } | State::Decided(_) | State::Draining(..) => false,
         }
@@ -163,7 +166,7 @@ impl Ending {
 
     /// The next bound of the drain.
     pub(in crate::agent) fn drain_deadline(&self) -> Option<Moment> {
-        self.drain().map(|drain| if drain.abandoned { drain.ends } else { drain.abandon_at })
+        self.drain().map(|drain| drain.abandon_at.unwrap_or(drain.ends))
     }
 
     pub(in crate::agent) fn stop_was_requested(&self) -> bool {
@@ -171,6 +174,12 @@ impl Ending {
             State::Undecided { holding, .. } => holding.is_some(),
             State::Decided(decision) | State::Draining(decision, _) => decision.stop != Stop::NotRequested,
         }
+    }
+
+    /// What clients of leases are told of the end, once it is certain.
+    pub(in crate::agent) fn draining(&self, now: Moment) -> Option<Draining> {
+        let ends = self.drain().map(|drain| drain.ends).or(self.deadlines().map(|deadlines| deadlines.ends));
+        (self.is_decided() || ends.is_some()).then(|| Draining { ends_in: ends.map(|ends| ends.since(now)) })
     }
 
     /// The deadlines of the requested stop, where slots were held for the workload.
@@ -210,7 +219,7 @@ mod tests {
 
     fn drain() -> Drain {
         Drain {
-            abandon_at: at(40),
+            abandon_at: Some(at(40)),
             abandoned: false,
             ends: at(50),
             request_timeout: REQUEST,
@@ -263,16 +272,28 @@ mod tests {
     fn a_drain_abandons_once_and_begins_only_after_the_decision() {
         let mut ending = Ending::default();
         ending.begin_drain(drain());
-        assert!(ending.drain().is_none() && !ending.abandon(at(60)));
+        assert!(ending.drain().is_none() && !ending.abandon(at(60), true));
         ending.decide(Exit::Done, None);
         ending.begin_drain(drain());
-        assert!(!ending.abandon(at(39)) && !ending.has_abandoned());
+        assert!(!ending.abandon(at(39), true) && !ending.has_abandoned());
         assert_eq!(ending.drain_deadline(), Some(at(40)));
-        assert!(ending.abandon(at(40)) && ending.has_abandoned());
-        assert!(!ending.abandon(at(41)));
+        assert!(ending.abandon(at(40), true) && ending.has_abandoned());
+        assert!(!ending.abandon(at(41), true));
         assert_eq!(ending.drain_deadline(), Some(at(50)));
         ending.explain_left("two keys are left".into());
         assert_eq!(ending.ended(Exit::Failed), Ended::because(Exit::Failed, "two keys are left"));
+    }
+
+    #[test]
+    fn a_drain_that_waits_for_clients_alone_abandons_nothing() {
+        let mut ending = Ending::default();
+        assert_eq!(ending.draining(at(30)), None);
+        ending.decide(Exit::Done, None);
+        assert_eq!(ending.draining(at(30)), Some(Draining { ends_in: None }), "the workload is waited for");
+        ending.begin_drain(drain());
+        assert_eq!(ending.draining(at(30)), Some(Draining { ends_in: Some(Duration::from_secs(20)) }));
+        assert!(!ending.abandon(at(45), false) && !ending.has_abandoned());
+        assert_eq!(ending.drain_deadline(), Some(at(50)));
     }
 
     #[test]

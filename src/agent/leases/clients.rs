@@ -11,7 +11,7 @@ use super::table::{Granted, Key};
 use super::{Leases, Running};
 use crate::agent::driver::{Driver, Owner};
 use crate::agent::labels;
-use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
+use crate::control::request::{Draining, Grant, Kind, NoLease, Refusal, Released};
 use crate::log_events::{LEASE_CLIENT_GONE, LEASE_UNCLAIMED};
 use slotkeeper_semaphore::{self, Keeper, Machine, Moment, Name, OnLost, Settings};
 
@@ -63,8 +63,15 @@ impl Leases {
         }
     }
 
-    /// Replies with the lease. `renews`: the client renews it.
-    pub(in crate::agent) fn show(&mut self, id: &str, renews: bool, reply: HeldReply, now: Moment) {
+    /// Replies with the lease. `renews`: the client renews it. `draining`: the agent ends.
+    pub(in crate::agent) fn show(
+        &mut self,
+        id: &str,
+        renews: bool,
+        draining: Option<Draining>,
+        reply: HeldReply,
+        now: Moment,
+    ) {
         let found = self.table.find(id).ok_or_else(|| self.table.fate(id));
         let answer = found.and_then(|key| {
             let grant = self.grant(key, now)?;
@@ -75,7 +82,7 @@ impl Leases {
             self.unshown.extend(self.running.get(&key).map(|running| Name::clone(&running.id)));
             self.grant(key, now)
         });
-        tell(reply, answer);
+        tell(reply, answer.map(|grant| Grant { draining, ..grant }));
     }
 
     /// Releases a lease.
@@ -156,6 +163,7 @@ impl Leases {
             lock_index: granted.lock_index,
             slot_indexes: granted.indexes.clone(),
             expires_in,
+            draining: None,
         })
     }
 
@@ -195,12 +203,30 @@ pub(super) fn consul_state(keeper: &Keeper) -> (bool, Option<String>) {
 }
 
 /// The refusal of a request whose wait has timed out.
-pub(super) fn wait_refusal(reached: bool, trouble: Option<&str>, waited: Duration) -> Refusal {
+pub(super) fn wait_refusal(
+    keeper: Option<&Keeper>,
+    reached: bool,
+    trouble: Option<&str>,
+    waited: Duration,
+) -> Refusal {
+    let too_many = || {
+        let machine = keeper?.machines().next()?;
+        let (wanted, limit) = (machine.settings().slots, machine.view()?.record()?.limit);
+        let prefix = &machine.settings().prefix;
+        (wanted > limit).then(|| {
+            format!(
+                "it takes {wanted} slots, and the limit is {limit} now: raise the limit by slotkeeper set-limit {prefix} \
+                 {wanted}, or lower `slots`"
+            )
+        })
+    };
     match trouble {
         // Whether a slot is free is not known, whatever Consul has answered before.
         Some(trouble) => Refusal::Unavailable(trouble.to_owned()),
         // So short a wait says nothing about Consul.
-        None if reached || waited < MIN_CONCLUSIVE_WAIT => Refusal::Timeout,
+        None if reached || waited < MIN_CONCLUSIVE_WAIT => {
+            too_many().map_or(Refusal::Timeout, Refusal::Blocked)
+        }
         None => Refusal::Unavailable("timed out waiting for Consul".into()),
     }
 }

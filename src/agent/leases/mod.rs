@@ -160,7 +160,8 @@ impl Leases {
             Notice::TimedOut { reached, failure, .. } => {
                 let trouble = failure.as_ref().map(|failure| failure.text.as_str());
                 let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
-                self.refuse(key, wait_refusal(*reached, trouble, waited), now);
+                let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
+                self.refuse(key, wait_refusal(keeper, *reached, trouble, waited), now);
             }
             Notice::Blocked { obstacle, .. } => self.refuse(key, Refusal::Blocked(obstacle.why.clone()), now),
             Notice::SessionStarted { .. }
@@ -242,7 +243,8 @@ impl Leases {
             match due {
                 Due::Late => {
                     let (reached, trouble) = keeper.map_or((false, None), consul_state);
-                    self.answer(key, Err(wait_refusal(reached, trouble.as_deref(), waited)));
+                    let refusal = wait_refusal(keeper, reached, trouble.as_deref(), waited);
+                    self.answer(key, Err(refusal));
                     self.leave(key, now);
                 }
                 Due::Expired => {
@@ -290,20 +292,21 @@ impl Leases {
         names
     }
 
-    /// Ends all waits and releases everything.
+    /// Releases everything, since no client is left.
     pub(super) fn drain(&mut self, now: Moment) {
-        self.ask_no_more(now);
         for key in self.keys() {
             self.table.released(key, now);
             self.leave(key, now);
         }
     }
 
-    /// Abandons what could not be released, and destroys the sessions.
+    /// Abandons what could not be released, and destroys the sessions. What clients may still use stays.
     pub(super) fn abandon(&mut self, now: Moment) {
         for (key, running) in &mut self.running {
-            running.driver.keeper.abandon(now);
-            self.agenda.touch(*key);
+            if self.table.get(*key).is_some_and(|lease| matches!(lease.stage(), Stage::Leaving { .. })) {
+                running.driver.keeper.abandon(now);
+                self.agenda.touch(*key);
+            }
         }
     }
 
@@ -386,11 +389,14 @@ impl Leases {
         self.table.iter().any(|(_, lease)| **lease.name() == *name)
     }
 
-    /// Whether a client has a lease.
-    pub(super) fn any_held(&self) -> bool {
-        self.table
-            .iter()
-            .any(|(_, lease)| matches!(lease.stage(), Stage::Held { .. } | Stage::Evicted { .. }))
+    /// The leases that their clients may use: when each expires.
+    pub(super) fn out(&self) -> Vec<Moment> {
+        let expires = |(lease, keeper): (&Lease, &Keeper)| match lease.stage() {
+            Stage::Held { renewed, .. } => self.expires_at(*renewed, keeper).or(Some(*renewed)),
+            Stage::Evicted { until } => Some(*until),
+            Stage::Waiting | Stage::Leaving { .. } => None,
+        };
+        self.iter().filter_map(expires).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -7,14 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::control::request::{Kind, NoLease, Refusal};
-use slotkeeper_semaphore::{LossReason, Moment, Name, SessionId};
+use slotkeeper_semaphore::{LossReason, Moment, Name, SessionId, TRY_ONCE_TIMEOUT};
 
 /// Ended leases whose outcome is remembered.
 const MAX_REMEMBERED: usize = 1024;
 /// A wait ends at the latest this long after its time: a request to Consul may take longer.
 const WAIT_GRACE: Duration = Duration::from_secs(2);
-/// Time for an answer of Consul where the wait is 0.
-const TRY_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A lease lasts at least this much longer than its client knows: the client may count from when it got the answer.
 const MIN_MARGIN: Duration = Duration::from_secs(1);
 

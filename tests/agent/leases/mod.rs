@@ -16,6 +16,7 @@ use slotkeeper::internals::status::State;
 #[path = "../../support/agent/lender.rs"]
 mod lender;
 mod polls;
+mod stopped;
 
 use lender::{Lender, text};
 
@@ -260,15 +261,18 @@ fn the_configured_limit_is_written_once_and_not_by_every_lease() {
 }
 
 #[test]
-fn a_drain_ends_waits_and_leases() {
+fn a_drain_ends_waits_and_leaves_leases_to_their_clients() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lender::of(&consul, 2);
-    let (_first, _second) = (agent.acquire(60).unwrap(), agent.acquire(60).unwrap());
+    let leases = [agent.acquire(60).unwrap(), agent.acquire(60).unwrap()];
     let third = agent.waits(600);
     wait_for("one in line", || operator.keys("service/s").len() == 4);
     agent.ask(Request::Drain);
     assert_eq!(third.answer(), Err(Refusal::Draining));
+    for lease in leases {
+        assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    }
     assert_eq!(agent.ended(), Exit::Done);
     operator.assert_nothing_left("service/s");
 }
@@ -311,8 +315,10 @@ fn with_after_workload_leases_are_held_until_the_workload_is_done() {
     let lease = agent.acquire(60).unwrap();
     agent.signals.send(SignalRequest::Stop).unwrap();
     pause(Duration::from_millis(300));
-    assert!(agent.renew(&lease.lease).is_ok() && !agent.has_ended());
+    assert!(agent.renew(&lease.lease).unwrap().draining.is_some() && !agent.has_ended());
     agent.ask(Request::Drain);
+    assert!(agent.renew(&lease.lease).is_ok() && !agent.has_ended(), "done or not, a lease is its client's");
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
     assert_eq!(agent.ended(), Exit::Done);
     operator.assert_nothing_left("service/s");
 }
@@ -446,7 +452,7 @@ fn a_mode_changes_once_the_leases_have_ended() {
     assert_eq!(semaphore.entry.reason.as_deref(), Some("1 lease of it has not ended yet"));
     assert_eq!((semaphore.entry.required, semaphore.entry.leases.len()), (true, 1));
     assert!(!agent.snapshot().is_ready(clock::now()));
-    assert_eq!(agent.acquire(0), Err(Refusal::NotOnDemand));
+    assert!(matches!(agent.acquire(0), Err(Refusal::Pending(_))));
     assert!(agent.renew(&lease.lease).is_ok());
     assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
     wait_for("the agent to hold it", || agent.state() == State::Held);

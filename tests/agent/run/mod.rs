@@ -9,6 +9,7 @@ mod killed;
 mod metrics_file;
 mod namespace;
 pub(crate) mod permanent;
+mod ports;
 mod progress;
 mod result_file;
 mod stop_after;

@@ -47,6 +47,11 @@ impl Consul {
         self.server.https_addr()
     }
 
+    /// Where it serves something else than HTTP.
+    pub(crate) fn other_ports(&self) -> [(&'static str, String); 2] {
+        [("RPC", self.server.rpc_addr().to_string()), ("gossip", self.server.gossip_addr().to_string())]
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         self.server.signal(signal);
     }

@@ -82,14 +82,25 @@ func TestALossIsToldAtTheNextRenewalWhenTheAgentIsKilled(t *testing.T) {
 	expectEnd(t, lease)
 }
 
-func TestALossIsToldAtTheNextRenewalWhenTheAgentEndsBySIGTERM(t *testing.T) {
+func TestAnAgentThatEndsBySIGTERMTakesNoLease(t *testing.T) {
 	t.Parallel()
 	consul := startConsul(t)
 	agent, other := startAgent(t, consul), startAgent(t, consul)
 	lease := acquire(t, newClient(t, "unix:"+agent.socket), "single", slotkeeper.Wait(patience))
 	agent.signal(syscall.SIGTERM)
-	expectEnd(t, lease)
-	// The agent has released the slot, and not let it expire.
+	for began := time.Now(); !lease.Draining(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatal("the end was not told")
+		}
+	}
+	if err := lease.Check(); err != nil {
+		t.Error(err)
+	}
+	// The slot is free when the program releases it, and not before.
+	if _, err := newClient(t, "unix:"+other.socket).Acquire(context.Background(), "single"); !errors.Is(err, slotkeeper.ErrTimedOut) {
+		t.Errorf("another client has the slot: %v", err)
+	}
+	lease.Release()
 	began := time.Now()
 	acquire(t, newClient(t, "unix:"+other.socket), "single", slotkeeper.Wait(patience))
 	if took := time.Since(began); took > ttl/2 {

@@ -43,7 +43,8 @@ class Lease:
     A child made by `os.fork` does not hold it: there `check` raises `Lost`, and a release or the end of the block does nothing.
 
     `lost` is set when the lease is no longer held, and `loss` says why. `fencing_token` increases with each grant. No other
-    holder has one of the `slot_indexes`. `lock_index` is the LockIndex in Consul, for a lock.
+    holder has one of the `slot_indexes`. `lock_index` is the LockIndex in Consul, for a lock. `draining` tells that the agent
+    ends: the lease lasts until it expires, and cannot be renewed once the agent has ended.
     """
 
     def __init__(self, wire: Wire, granted: dict[str, Any], sent: float, on_loss: Callable[[Lost], object] | None) -> None:
@@ -57,6 +58,7 @@ class Lease:
             self.lock_index: int | None = granted["lock_index"]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Unavailable(f"the agent's answer is not a lease: {error!r}") from error
+        self.draining = False
         self.lost = threading.Event()
         self.loss: Lost | None = None
         self._wire = wire
@@ -188,9 +190,15 @@ class Lease:
                 raise Unavailable(f"the agent's answer is of the lease {renewed.get('lease')!r}")
             expires = _expiry(renewed, sent)
         except NotListening as error:
+            # A draining agent leaves the slot to this program: nothing renews the lease any more, and it expires.
+            if self.draining:
+                raise
             self._lose_guarded(f"its agent has ended: {error}")
             return
         except Refused as refused:
+            # The agent has ended, or its successor answers, which does not know the lease.
+            if self.draining and refused.status != 410:
+                raise
             if (refused.status, refused.code) == (503, "draining"):
                 self._lose_guarded(f"its agent has ended: {refused}")
             elif refused.status == 410 or refused.code == "unknown_lease":
@@ -199,6 +207,7 @@ class Lease:
             else:
                 raise
             return
+        self.draining = renewed.get("draining") is True
         with self._guard:
             # An answer that comes after the expiry is too late: the program knows of the loss.
             if not self._has_expired():
