@@ -89,7 +89,9 @@ impl World {
         }
         if self.happens(self.chaos.resize) {
             let limit = self.rng.u32(1..=self.game.limit * 2);
-            self.resize(limit);
+            // Of two semaphores one may suffice for an acquire group and the other not.
+            let which = if self.game.groups { self.rng.usize(..=SEMAPHORES.len()) } else { SEMAPHORES.len() };
+            self.resize(SEMAPHORES.get(which).map_or(&SEMAPHORES[..], std::slice::from_ref), limit);
         }
         if self.happens(self.chaos.tidy) {
             self.tidy();
@@ -293,8 +295,8 @@ impl World {
     }
 
     /// An operator changes the limit, sometimes to less than the held slots.
-    pub(super) fn resize(&mut self, limit: u32) {
-        for name in SEMAPHORES {
+    pub(super) fn resize(&mut self, names: &[&str], limit: u32) {
+        for name in names {
             if let Ok(Some(write)) = plan::set_limit(&self.consul.view(name), limit, "", self.now) {
                 let commit = self.consul.commit(&write.ops, self.now);
                 assert!(
