@@ -14,6 +14,8 @@ pub(crate) struct Chaos {
     /// An agent is killed at an exact step: after it requested a listing or `.lock`, when such an answer or that of a transaction
     /// reaches it, or when its transaction was applied and the answer is in flight.
     pub(crate) dies: f64,
+    /// All holders are killed together with the lookout, and other agents come in their stead.
+    pub(crate) joint: f64,
     /// A foreign client is killed; its session ends within a TTL.
     pub(crate) expire: f64,
     /// An agent's files are deleted while it runs, and another process resumes its session.
@@ -42,6 +44,7 @@ impl Chaos {
         lost: 0.0,
         crash: 0.0,
         dies: 0.0,
+        joint: 0.0,
         expire: 0.0,
         twin: 0.0,
         pause: 0.0,
@@ -99,6 +102,9 @@ impl World {
         if self.happens(self.chaos.spoil) {
             self.spoil();
         }
+        if self.happens(self.chaos.joint) {
+            self.kill_holders_and_lookout();
+        }
         self.kill_others();
         for place in 0..self.agents.len() {
             if self.happens(self.chaos.reload) && self.agents[place].paused_until <= self.now {
@@ -132,6 +138,25 @@ impl World {
         let contested = self.agents[place].keeper.is_contested();
         self.agents[place] = self.new_agent(place, resume, contested);
         self.act(place);
+    }
+
+    /// Kills all holders and the lookout at one instant, unless the last ones may still have sessions.
+    fn kill_holders_and_lookout(&mut self) {
+        let state = &self.referees[0].after;
+        let Some(record) = state.record().filter(|record| record.has_lookout && record.taken() > 0) else {
+            return;
+        };
+        let dead: HashSet<_> = record.holders.iter().chain(record.next.last()).cloned().collect();
+        if self.joint_death.is_some_and(|at| self.now.since(at) < TTL * 4) {
+            return;
+        }
+        self.joint_death = Some(self.now);
+        for place in 0..self.agents.len() {
+            if self.agents[place].keeper.session().is_some_and(|session| dead.contains(session)) {
+                self.agents[place] = self.new_agent(place, None, false);
+                self.act(place);
+            }
+        }
     }
 
     /// Kills processes of foreign clients and of the previous version.

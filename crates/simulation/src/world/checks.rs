@@ -160,6 +160,7 @@ impl World {
             let told_before = self.clients.get(&agent.life).is_some_and(Client::may_have_set);
             let has_set = told_before || asked_at > agent.configured_at;
             referee(name).timed_out(&agent.configuration.of(name), has_set, asked_at, self.now);
+            self.check_timed_out_in_vain(agent.configuration.terms.wait, asked_at);
         } else if let Notice::LimitSet { .. } = notice {
             let client = self.clients.get_mut(&agent.life).expect("a live client");
             client.sets += 1;
