@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// Instead: cut the holder of a slot off from Consul, that of ours and that of `consul lock`, so many times.
     #[arg(long, value_name = "TRIALS", num_args = 0..=1, default_missing_value = "3")]
     pub(crate) black_hole: Option<u32>,
+    /// Instead: kill the holder of a slot together with the lookout of its queue, so many times, and let clients with short waits come.
+    #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "10", conflicts_with = "black_hole")]
+    pub(crate) impatient: Option<u32>,
     /// What `cargo bench` passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,

@@ -32,6 +32,7 @@ mod support;
 mod arguments;
 mod black_hole;
 mod faults;
+mod impatient;
 mod job;
 mod plan;
 mod stage;
@@ -68,9 +69,10 @@ async fn main() -> ExitCode {
     raise_descriptor_limit();
     let violations = LocalSet::new()
         .run_until(async {
-            match arguments.black_hole {
-                Some(trials) => black_hole::play(trials).await,
-                None => play(&arguments).await,
+            match (arguments.black_hole, arguments.impatient) {
+                (Some(trials), _) => black_hole::play(trials).await,
+                (None, Some(rounds)) => impatient::play(rounds).await,
+                (None, None) => play(&arguments).await,
             }
         })
         .await;
