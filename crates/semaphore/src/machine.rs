@@ -250,7 +250,7 @@ impl Machine {
         if matches!(self.state, State::Ended(EndReason::TimedOut)) && settings.wait != self.settings.wait {
             self.reacquire(now);
         }
-        if self.state.acquiring().is_some() && settings.wait != self.settings.wait {
+        if self.arrival.is_some() && settings.wait != self.settings.wait {
             // A shorter wait has its last look earlier.
             self.timers.clear(Timer::Read);
         }
