@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// Instead: so many rounds of jobs that want slots of the same semaphores in different orders.
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "200")]
     pub(crate) crossed: Option<u32>,
+    /// Instead: kill the holder of a slot together with the lookout of its queue, so many times, and let clients with short waits come.
+    #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "10")]
+    pub(crate) impatient: Option<u32>,
     /// What `cargo bench` passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,

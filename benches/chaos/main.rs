@@ -33,6 +33,7 @@ mod arguments;
 mod black_hole;
 mod crossed;
 mod faults;
+mod impatient;
 mod job;
 mod plan;
 mod stage;
@@ -69,10 +70,11 @@ async fn main() -> ExitCode {
     raise_descriptor_limit();
     let violations = LocalSet::new()
         .run_until(async {
-            match (arguments.black_hole, arguments.crossed) {
-                (Some(trials), _) => black_hole::play(trials).await,
-                (None, Some(rounds)) => crossed::play(rounds, arguments.seed).await,
-                (None, None) => play(&arguments).await,
+            match (arguments.black_hole, arguments.crossed, arguments.impatient) {
+                (Some(trials), ..) => black_hole::play(trials).await,
+                (_, Some(rounds), _) => crossed::play(rounds, arguments.seed).await,
+                (.., Some(rounds)) => impatient::play(rounds).await,
+                (None, None, None) => play(&arguments).await,
             }
         })
         .await;

@@ -59,6 +59,7 @@ mod listing;
 mod lock;
 mod login;
 mod logs;
+mod lookout;
 mod loss;
 mod manual;
 mod names;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use slotkeeper_consul::Put;
 
 use crate::consul::Newer;
+use crate::inspect::operate;
 use crate::operator::Operator;
 use crate::process::{Agent, Home, Lodger};
 use crate::wait_for;
@@ -95,6 +96,52 @@ fn a_group_that_loses_a_slot_releases_the_other_before_it_waits_again() {
     occupy(&operator, "b");
     wait_for("both to be waited for", || states(&agent) == ["waiting", "waiting"]);
     assert!(operator.holders("p/a").is_empty());
+}
+
+#[test]
+fn a_group_that_wants_more_than_one_limit_keeps_no_other_client_waiting() {
+    let consul = Newer::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let set_limit = |limit: &str| {
+        let (code, _, said) = operate(&address, &["set-limit", "p/a", limit]);
+        assert_eq!(code, Some(0), "{said}");
+    };
+    let other = occupy(&operator, "b");
+    let home = Home::new();
+    let semaphores = "{name: a, prefix: p/a, limit: 2, slots: 2}, {name: b, prefix: p/b, limit: 1}";
+    home.configure(
+        &address,
+        &format!("acquire: together\nsession: {{ttl: 10s}}\nsemaphores: [{semaphores}]"),
+    );
+    let mut agent = Agent::start(&home);
+    wait_for("both to be waited for", || {
+        states(&agent) == ["waiting", "waiting"] && operator.keys("p/b").len() == 3
+    });
+    let plain = || Lodger::start(&address, "semaphores: [{name: b, prefix: p/b, limit: 1}]");
+    let mut behind = plain();
+    behind.await_state("waiting");
+    set_limit("1");
+    wait_for("the group to leave both queues", || {
+        states(&agent)[0] == "blocked" && operator.keys("p/a").len() == 1 && operator.keys("p/b").len() == 3
+    });
+    let reason = agent.semaphore()["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("slotkeeper set-limit p/a 2"), "{reason}");
+    operator.destroy(&other);
+    behind.await_ready();
+    // A client that comes after the change is served too, at once.
+    assert_eq!(behind.terminate(), Some(0));
+    let (code, _, said) = operate(&address, &["run", "p/b", "-n", "1", "--try", "--", "true"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!agent.is_ready());
+    set_limit("2");
+    agent.await_ready();
+    set_limit("1");
+    wait_for("the limit to be known", || agent.semaphore()["limit"] == 1);
+    assert_eq!(states(&agent), ["held", "held"]);
+    assert_eq!(agent.terminate(), Some(0));
+    for prefix in ["p/a", "p/b"] {
+        operator.assert_nothing_left(prefix);
+    }
 }
 
 #[test]

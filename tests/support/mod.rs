@@ -15,6 +15,7 @@ pub mod embedded;
 pub mod freezer;
 pub mod http;
 pub mod https;
+pub mod joint_death;
 pub mod jwt;
 pub mod kubernetes;
 pub mod life;

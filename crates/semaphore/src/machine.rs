@@ -99,6 +99,8 @@ pub struct Machine {
     lost_cas_race: bool,
     /// The index of the last `.lock` that was seen to be attended when it was read.
     trusted: Option<u64>,
+    /// How many times the client, as a waiter behind others, has read the keys that it relies on.
+    looks: u32,
     /// The last transaction listed the keys: the next plan follows at once.
     follows_up: bool,
     /// The own contender and `.lock` have just been read.
@@ -150,6 +152,7 @@ impl Machine {
             arrival: None,
             lost_cas_race: false,
             trusted: None,
+            looks: 0,
             follows_up: false,
             confirmed: false,
             dead_since: BTreeMap::new(),
@@ -246,6 +249,10 @@ impl Machine {
         self.reported.forget_limit();
         if matches!(self.state, State::Ended(EndReason::TimedOut)) && settings.wait != self.settings.wait {
             self.reacquire(now);
+        }
+        if self.arrival.is_some() && settings.wait != self.settings.wait {
+            // A shorter wait has its last look earlier.
+            self.timers.clear(Timer::Read);
         }
         self.settings = settings;
         // The same view may now lead elsewhere.
@@ -464,7 +471,8 @@ impl Machine {
         // A slot that is about to be resumed is not given up.
         let asked_at = self.asked_at().filter(|_| self.claim.settles_at().is_none());
         let wait = if self.settings.try_once() { Some(TRY_ONCE_TIMEOUT) } else { self.settings.wait };
-        Some(asked_at? + wait?)
+        let ends = asked_at? + wait?;
+        Some(self.timers.at(Timer::Decide).map_or(ends, |decided| decided.max(ends)))
     }
 
     fn watch_fails_at(&self, grace: Option<Duration>) -> Option<Moment> {
@@ -488,7 +496,9 @@ impl Machine {
                 self.lose(LossReason::WatchFailed, cx);
             }
         }
-        if !matches!(self.in_flight, InFlight::None) {
+        // A wait ends in time although a look is under way.
+        let looks = matches!(self.in_flight, InFlight::ReadingKeys { .. });
+        if !looks && !matches!(self.in_flight, InFlight::None) {
             return;
         }
         // No wait ends until the session is this process's alone. An agent that timed out would end, and the next one would begin
@@ -496,6 +506,9 @@ impl Machine {
         let claims = cx.contested.is_some() && cx.lease_is_valid();
         if !claims && self.times_out_at().is_some_and(|at| at <= cx.now) {
             self.time_out(cx);
+        }
+        if looks {
+            return;
         }
         let session = match self.intent() {
             Intent::Hold | Intent::Rest => cx.session,
@@ -530,6 +543,6 @@ impl Machine {
     fn stop_watches(&mut self, cx: &mut Context<'_>) {
         self.watches.want(Vec::new(), Duration::ZERO, &self.name, cx);
         self.watch_failing_since = None;
-        self.timers.clear(Timer::Read);
+        self.look_anew();
     }
 }

@@ -373,6 +373,19 @@ fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<Obstacl
             settings.slots
         )));
     }
+    let unserved = settings.slots > record.limit && !input.sets_limit(record);
+    if input.together.is_some() && unserved && !view.holds(input.session, settings.slots) {
+        // Alone it is passed over. A member would keep others waiting in the queues of the rest of its group.
+        return Some(Obstacle::limit(format!(
+            "the limit stored in {key} is {}, below the {} slots that are wanted together with those of other semaphores; waiting \
+             outside of all their queues: raise the limit with `slotkeeper set-limit {} {}`, or set slots to {} or fewer",
+            record.limit,
+            settings.slots,
+            printable(view.prefix(), KEY),
+            settings.slots,
+            record.limit
+        )));
+    }
     let entry = input.entry(WaiterState::Held, Vec::new()).encode().len();
     let acquisition = Acquisition::of(record.form(), view.prefix(), entry);
     if !acquisition.fits(settings.slots) {

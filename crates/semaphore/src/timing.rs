@@ -20,6 +20,13 @@ pub(crate) const NEWCOMER_YIELD_PER_WRITE: Duration = Duration::from_millis(1);
 pub(crate) const MAX_WRITES_WITHOUT_CROWD: u64 = 4;
 /// A waiter leaves free slots for this long to the lookout.
 pub(crate) const LOOKOUT_YIELD: Duration = Duration::from_secs(1);
+/// A waiter reads within this time after it joined whether the lookout still exists, and once more within this time before its wait
+/// ends. A lookout that died before a client joined is then found by that client, however short its wait is.
+pub(crate) const LOOK_WINDOW: Duration = Duration::from_secs(5);
+/// The last read comes at most this long before the end of the wait: early enough for a listing and a write after it.
+pub(crate) const LAST_LOOK: Duration = Duration::from_secs(2);
+/// A wait that ends while such a read is under way, or what follows from it, lasts for at most this much longer.
+pub(crate) const LOOK_GRACE: Duration = Duration::from_millis(500);
 /// A holder whose contender key is missing makes a listing necessary after this long. Mostly it has just left, and the watch
 /// of `.lock` reports so in the next instant.
 pub(crate) const MISSING_HOLDER_GRACE: Duration = Duration::from_millis(50);

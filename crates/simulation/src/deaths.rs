@@ -24,6 +24,16 @@ fn an_agent_that_dies_between_two_steps_leaves_no_key_and_blocks_no_waiter() {
 }
 
 #[test]
+fn after_holders_and_lookout_died_together_the_next_client_is_served_however_short_its_wait() {
+    let chaos = Chaos { joint: 0.01, ..Chaos::CALM };
+    let game = Game { waits: true, watches: Watches::Arrive, lasts: 2, chaos, ..GAME };
+    play(game);
+    play(Game { agents: 3, limit: 1, weights: false, ..game });
+    play(Game { priorities: true, ..game });
+    play_some(Game { agents: 40, limit: 4, weights: false, ..game }, 0.2);
+}
+
+#[test]
 fn foreign_clients_that_die_or_poll_block_no_waiter() {
     let expire = Chaos { expire: 0.03, ..Chaos::CALM };
     play(Game { foreigners: 3, weights: false, chaos: expire, ..GAME });

@@ -189,6 +189,16 @@ fn an_acquire_group_never_holds_one_slot_and_waits_for_another() {
 }
 
 #[test]
+fn an_acquire_group_that_wants_more_than_one_limit_keeps_no_other_client_waiting() {
+    let resize = Chaos { resize: 0.02, ..Chaos::CALM };
+    play(Game { groups: true, priorities: true, limit: 3, chaos: resize, ..GAME });
+    play(Game { groups: true, waits: true, policies: true, chaos: Chaos { reload: 0.02, ..resize }, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.01, evict: 0.01, ..resize };
+    play(Game { groups: true, priorities: true, chaos, ..GAME });
+    play(Game { groups: true, foreigners: 2, limit: 3, chaos: Chaos { dies: 0.02, ..chaos }, ..GAME });
+}
+
+#[test]
 fn whatever_operators_do_every_agent_is_served_and_no_token_falls() {
     let chaos =
         Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, meddle: 0.1, resize: 0.01, ..Chaos::CALM };

@@ -95,7 +95,11 @@ impl Game {
 
     /// The length of the game.
     pub(super) fn time(self) -> Duration {
-        if self.watches == Watches::Never { intervals::OTHERS * 2 } else { Duration::from_secs(40) }
+        match self.watches {
+            Watches::Never => intervals::OTHERS * 2,
+            Watches::Usual | Watches::Arrive if self.chaos.joint > 0.0 => TTL * 20,
+            Watches::Usual | Watches::Arrive => Duration::from_secs(40),
+        }
     }
 
     pub(super) fn is_of_locks(self) -> bool {
@@ -159,6 +163,10 @@ pub(super) struct World {
     owed_since: Option<Moment>,
     /// The same, while a lookout acts.
     neglected_since: Option<Moment>,
+    /// The same, while the session of the lookout that `.lock` names has ended.
+    orphaned_since: Option<Moment>,
+    /// When all holders and the lookout were last killed together.
+    joint_death: Option<Moment>,
     /// Since when a lock has been free while an agent waits for it.
     lock_idle_since: Option<Moment>,
     /// The store's index at the last check.
@@ -199,6 +207,8 @@ impl World {
             served: 0,
             owed_since: None,
             neglected_since: None,
+            orphaned_since: None,
+            joint_death: None,
             lock_idle_since: None,
             seen: 0,
             stored: Vec::new(),

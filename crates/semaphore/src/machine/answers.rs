@@ -206,6 +206,7 @@ impl Machine {
     /// The own contender key and `.lock` were read, and the contender key of the client that this one relies on.
     pub(crate) fn keys_read(&mut self, answer: Result<Vec<Reading>, Failure>, cx: &mut Context<'_>) {
         let InFlight::ReadingKeys { after, relies_on } = self.take_in_flight() else { return };
+        self.timers.clear(Timer::Decide);
         let readings = match answer {
             Ok(readings) => readings,
             Err(failure) => return self.read_failed(failure, cx),
@@ -237,16 +238,20 @@ impl Machine {
         let denied = index < known && lock.pair.is_some();
         let held = matches!(self.state, State::Held(_));
         let has_lookout = view.has_lookout();
-        // If `.lock` has changed, another client may be the lookout by now. If `.lock` names none, there is none.
+        // If `.lock` names none, there is none.
         let missing = match &other {
             Some((_, read)) => read.pair.is_none(),
             None => behind && has_lookout,
         };
-        let gone = !held && (own.pair.is_none() || missing && (index == known || !has_lookout));
+        let own_gone = own.pair.is_none();
         // The watch of the own contender key leads to the same.
         let own_index = own.pair.as_ref().map_or(0, |pair| pair.modify_index);
         let moved = behind && view.has_foreign() && own_index != view.index_of(&view.contender_key(session));
         view.see_lock(lock.pair, lock.index);
+        // Another client may be the lookout by now.
+        let names = |ahead: &SessionId| view.relies_on(session) == Some(ahead);
+        let stands = index == known || !has_lookout || other.as_ref().is_some_and(|(ahead, _)| names(ahead));
+        let gone = !held && (own_gone || missing && stands);
         view.confirm_lock(after);
         view.see_contender(session, own.pair, own.index);
         if let Some((ahead, read)) = other.filter(|_| !has_lookout) {
@@ -259,17 +264,19 @@ impl Machine {
         let more = self.refresh.filter(|refresh| *refresh != Refresh::LockKey);
         self.refresh = (denied || gone || moved).then_some(Refresh::Prefix).or(more);
         (self.proved, self.confirmed) = (!denied, !denied);
+        if gone {
+            self.decide_soon();
+        }
         if behind {
-            self.read_again_later(has_lookout, index == known, cx);
+            self.look_again_later(has_lookout && index != known, has_lookout, cx);
         }
         self.view_changed(false, cx);
     }
 
     /// When a waiter that is not the head reads the keys again that it relies on.
-    fn read_again_later(&mut self, has_lookout: bool, unchanged: bool, cx: &mut Context<'_>) {
-        // Clients come and go while `.lock` changes, and the lookout may be one of those that left.
-        let next = if unchanged || !has_lookout { MAX_LIST_INTERVAL.min(cx.ttl * 8) } else { cx.ttl * 2 };
-        let next = cx.now + jittered(next, 0.5, cx.rng);
+    fn look_again_later(&mut self, changes: bool, has_lookout: bool, cx: &mut Context<'_>) {
+        self.looks += 1;
+        let next = self.next_look(changes, cx);
         // Without a lookout everything is listed in time.
         let listed = self.listed_at.filter(|_| !has_lookout).map(|at| at + MAX_LIST_INTERVAL);
         self.timers.set(Timer::Read, listed.map_or(next, |listed| next.min(listed)));

@@ -114,7 +114,7 @@ impl Machine {
         }
         if self.last_role.0 != plan.role {
             self.last_role = (plan.role, cx.now);
-            self.timers.clear(Timer::Read);
+            self.look_anew();
         }
         self.report_limit(view, matches!(plan.outcome, PlanOutcome::Blocked(_)), cx);
         if let PlanOutcome::Evicted(by) = plan.outcome {
@@ -200,10 +200,16 @@ impl Machine {
             Some(write) => match self.timers.at(Timer::Tidy) {
                 Some(at) if at <= cx.now => return self.commit(write, cx),
                 Some(_) => {}
-                None => self.timers.set(Timer::Tidy, cx.now + jittered(MAX_CLEANUP_DELAY, 0.9, cx.rng)),
+                None => {
+                    // A client whose wait is about to end may be the only one that knows of it.
+                    let left = self.times_out_at().map(|ends| ends.since(cx.now) / 2);
+                    let longest = left.map_or(MAX_CLEANUP_DELAY, |left| left.min(MAX_CLEANUP_DELAY));
+                    self.timers.set(Timer::Tidy, cx.now + jittered(longest, 0.9, cx.rng));
+                }
             },
             None => {
                 self.timers.clear(Timer::Tidy);
+                self.timers.clear(Timer::Decide);
                 self.follows_up = false;
             }
         }
@@ -221,20 +227,25 @@ impl Machine {
     /// Watches the keys, and sees to it that everything is listed now and then, whatever they tell.
     pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
         self.watches.want(keys, WATCH_WAIT, &self.name, cx);
+        if self.timers.is_set(Timer::Read) {
+            return;
+        }
         let list = match self.last_role.0 {
             // Of a lock there is nothing that could be read together with others.
             Role::Holding if self.holds() && self.settings.is_lock() => MAX_CONFIRM_INTERVAL,
             Role::Holding if self.holds() => {
-                return self.timers.set_once(Timer::Read, || rounds::next(cx.who, cx.now));
+                return self.timers.set(Timer::Read, rounds::next(cx.who, cx.now));
             }
             Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
-            // Soon for once, in case all named waiters have died together.
+            Role::Behind if self.relies(cx) => {
+                let look = self.next_look(false, cx);
+                return self.timers.set(Timer::Read, look);
+            }
             Role::Behind if self.listed_at.is_none() => cx.ttl * 2,
-            Role::Behind if self.relies(cx) => MAX_LIST_INTERVAL.min(cx.ttl * 8),
             Role::Behind => MAX_LIST_INTERVAL,
         };
         let share = if self.last_role.0 == Role::Behind { 0.5 } else { 0.3 };
-        self.timers.set_once(Timer::Read, || cx.now + jittered(list, share, cx.rng));
+        self.timers.set(Timer::Read, cx.now + jittered(list, share, cx.rng));
     }
 
     /// Before a loss is concluded from what a watch brought: a consistent read of `.lock`, and where the contender key is

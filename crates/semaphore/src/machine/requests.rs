@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use super::{Context, InFlight, Intent, Machine, Timer};
-use crate::SessionId;
 use crate::backoff::jittered;
 use crate::command::{Command, Part};
 use crate::plan::{Refresh, Role, Write};
 use crate::record::Record;
-use crate::timing::{MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_LIST_INTERVAL};
+use crate::timing::{
+    LAST_LOOK, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_LIST_INTERVAL,
+};
 use crate::view::View;
+use crate::{Moment, SessionId};
 
 impl Machine {
     /// Reads all there is: of a lock, its key.
@@ -61,6 +63,36 @@ impl Machine {
         let keys = [view.contender_key(session), view.lock_key()].into_iter().chain(other).collect();
         self.in_flight = InFlight::ReadingKeys { after: view.latest(), relies_on };
         cx.out.push_back(Command::ReadKeys { name: self.name.clone(), keys });
+        self.decide_soon();
+    }
+
+    /// The present look, and what follows from it, decides a wait that ends meanwhile.
+    pub(super) fn decide_soon(&mut self) {
+        self.timers.clear(Timer::Decide);
+        let decided = self.times_out_at().map(|ends| ends + LOOK_GRACE);
+        self.timers.set(Timer::Decide, decided);
+    }
+
+    /// Forgets when the keys were to be read again: the client relies on others from here on.
+    pub(super) fn look_anew(&mut self) {
+        self.looks = 0;
+        self.timers.clear(Timer::Read);
+    }
+
+    /// When a waiter that is not the head reads the keys again that it relies on: soon after it joined, when each session that had
+    /// ceased to be renewed before has ended, from then on rarely, and before its wait ends. `changes`: clients come and go, and
+    /// the lookout may be one of those that left.
+    pub(super) fn next_look(&mut self, changes: bool, cx: &mut Context<'_>) -> Moment {
+        let left = self.times_out_at().map_or(Duration::MAX, |ends| ends.since(cx.now));
+        let next = match self.looks {
+            // The clients of a crowd, which may give up together, look at different instants.
+            0 => jittered(LOOK_WINDOW.min(left / 4 * 3), 0.5, cx.rng),
+            1 => cx.ttl * 2,
+            _ if changes => jittered(cx.ttl * 2, 0.5, cx.rng),
+            _ => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),
+        };
+        let last = if left > LOOK_WINDOW { left - jittered(LAST_LOOK, 0.5, cx.rng) } else { next };
+        cx.now + last.min(next)
     }
 
     /// How long to wait after a check-and-set that came too late: longer if more clients may be writing. Holders that were

@@ -15,6 +15,8 @@ pub(super) enum Timer {
     Yield,
     /// When to read again at the latest, whatever the watches report.
     Read,
+    /// Until when a wait lasts that ended while it is being looked at whether the lookout exists.
+    Decide,
     /// When to list the keys for a reader of the status.
     Refresh,
     /// When to list once more, since Consul may execute a request of an earlier process late.

@@ -431,9 +431,9 @@ fn take_together(
     mut plan: Plan,
 ) -> Plan {
     if input.sets_limit(&record) {
-        // At once, as the waiters ahead may need the new limit.
-        plan.write = set_limit(view, input.settings.limit, input.wall, now).ok().flatten();
-        return plan;
+        // At once, as the waiters ahead may need the new limit. Whether there is room is known after it.
+        let write = set_limit(view, input.settings.limit, input.wall, now).ok().flatten();
+        return Plan { outcome: PlanOutcome::NotHolding { room: true }, write, ..plan };
     }
     let ahead = line_to_me.split_last().map_or(&[][..], |(_, ahead)| ahead);
     let waits = view.contender(input.session).is_some_and(Contender::says_waiting);

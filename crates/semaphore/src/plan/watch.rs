@@ -58,9 +58,11 @@ pub(super) fn waiting(
     if watches.is_empty() {
         return watches;
     }
-    if let Some(one) = ahead.iter().rfind(|one| !one.is_foreign()) {
-        watches.extend(contender(view, one.session));
-    } else if view.lock_index() > 0 {
+    let ahead = ahead.iter().rfind(|one| !one.is_foreign());
+    watches.extend(ahead.and_then(|one| contender(view, one.session)));
+    // An acquire group leaves all its queues as soon as a limit does not suffice.
+    let limited = input.together.is_some() && input.settings.slots > 1;
+    if (ahead.is_none() || limited) && view.lock_index() > 0 {
         watches.push(lock(view));
     }
     watches

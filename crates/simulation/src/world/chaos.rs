@@ -14,6 +14,8 @@ pub(crate) struct Chaos {
     /// An agent is killed at an exact step: after it requested a listing or `.lock`, when such an answer or that of a transaction
     /// reaches it, or when its transaction was applied and the answer is in flight.
     pub(crate) dies: f64,
+    /// All holders are killed together with the lookout, and other agents come in their stead.
+    pub(crate) joint: f64,
     /// A foreign client is killed; its session ends within a TTL.
     pub(crate) expire: f64,
     /// An agent's files are deleted while it runs, and another process resumes its session.
@@ -42,6 +44,7 @@ impl Chaos {
         lost: 0.0,
         crash: 0.0,
         dies: 0.0,
+        joint: 0.0,
         expire: 0.0,
         twin: 0.0,
         pause: 0.0,
@@ -89,13 +92,18 @@ impl World {
         }
         if self.happens(self.chaos.resize) {
             let limit = self.rng.u32(1..=self.game.limit * 2);
-            self.resize(limit);
+            // Of two semaphores one may suffice for an acquire group and the other not.
+            let which = if self.game.groups { self.rng.usize(..=SEMAPHORES.len()) } else { SEMAPHORES.len() };
+            self.resize(SEMAPHORES.get(which).map_or(&SEMAPHORES[..], std::slice::from_ref), limit);
         }
         if self.happens(self.chaos.tidy) {
             self.tidy();
         }
         if self.happens(self.chaos.spoil) {
             self.spoil();
+        }
+        if self.happens(self.chaos.joint) {
+            self.kill_holders_and_lookout();
         }
         self.kill_others();
         for place in 0..self.agents.len() {
@@ -130,6 +138,25 @@ impl World {
         let contested = self.agents[place].keeper.is_contested();
         self.agents[place] = self.new_agent(place, resume, contested);
         self.act(place);
+    }
+
+    /// Kills all holders and the lookout at one instant, unless the last ones may still have sessions.
+    fn kill_holders_and_lookout(&mut self) {
+        let state = &self.referees[0].after;
+        let Some(record) = state.record().filter(|record| record.has_lookout && record.taken() > 0) else {
+            return;
+        };
+        let dead: HashSet<_> = record.holders.iter().chain(record.next.last()).cloned().collect();
+        if self.joint_death.is_some_and(|at| self.now.since(at) < TTL * 4) {
+            return;
+        }
+        self.joint_death = Some(self.now);
+        for place in 0..self.agents.len() {
+            if self.agents[place].keeper.session().is_some_and(|session| dead.contains(session)) {
+                self.agents[place] = self.new_agent(place, None, false);
+                self.act(place);
+            }
+        }
     }
 
     /// Kills processes of foreign clients and of the previous version.
@@ -293,8 +320,8 @@ impl World {
     }
 
     /// An operator changes the limit, sometimes to less than the held slots.
-    pub(super) fn resize(&mut self, limit: u32) {
-        for name in SEMAPHORES {
+    pub(super) fn resize(&mut self, names: &[&str], limit: u32) {
+        for name in names {
             if let Ok(Some(write)) = plan::set_limit(&self.consul.view(name), limit, "", self.now) {
                 let commit = self.consul.commit(&write.ops, self.now);
                 assert!(

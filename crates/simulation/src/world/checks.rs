@@ -19,7 +19,7 @@ impl World {
         self.run(TTL);
         // The limit suffices for every waiter, and matches every configuration.
         self.by = None;
-        self.resize(self.game.limit);
+        self.resize(&SEMAPHORES, self.game.limit);
         self.see();
         self.check();
         // A session may have to expire, and failed requests are retried: that takes at most a few TTLs a client.
@@ -160,6 +160,7 @@ impl World {
             let told_before = self.clients.get(&agent.life).is_some_and(Client::may_have_set);
             let has_set = told_before || asked_at > agent.configured_at;
             referee(name).timed_out(&agent.configuration.of(name), has_set, asked_at, self.now);
+            self.check_timed_out_in_vain(agent.configuration.terms.wait, asked_at);
         } else if let Notice::LimitSet { .. } = notice {
             let client = self.clients.get_mut(&agent.life).expect("a live client");
             client.sets += 1;
@@ -271,7 +272,16 @@ impl World {
 
         // An agent that is blocked by one semaphore blocks no other participant. It may keep its contender key at a semaphore whose
         // `.lock` is invalid.
-        let is_blocked = |name: &str| agent.is_blocked(name);
+        let is_short = |name: &str| {
+            let limit = |record: &Record| record.limit < agent.configuration.terms.slots;
+            let wants = agent.configuration.wants.contains(&name)
+                && together
+                && !agent.draining
+                && agent.ending.is_none();
+            wants
+                && states().any(|(of, state)| of == name && !has(state) && state.record().is_some_and(limit))
+        };
+        let is_blocked = |name: &str| agent.is_blocked(name) || is_short(name);
         let goes = |name: &str| if is_blocked(name) { chaos.spoil == 0.0 } else { together };
         let lingers = SEMAPHORES.into_iter().any(is_blocked)
             && states().any(|(name, one)| goes(name) && (has(one) || waits(one)));

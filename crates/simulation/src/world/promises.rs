@@ -15,6 +15,8 @@ use slotkeeper_semaphore::Contender;
 /// The time within which a waiter acts on a change: a new lookout begins after a second and looks once a second, and a few answers
 /// take their time.
 const PROMPT: Duration = Duration::from_secs(3);
+/// A newcomer looks within this time.
+const LOOK: Duration = Duration::from_secs(5);
 /// The maximum pause after failed requests.
 const REST: Duration = Duration::from_secs(10);
 /// The maximum time between a due listing and its effect while processes pause and requests are lost.
@@ -39,17 +41,58 @@ impl World {
     pub(super) fn check_promises(&mut self) {
         let Some((watched, unwatched)) = self.bounds() else { return };
         if !self.is_owed() {
-            (self.owed_since, self.neglected_since) = (None, None);
+            (self.owed_since, self.neglected_since, self.orphaned_since) = (None, None, None);
             return;
         }
         let now = self.now;
         let neglects = self.sentinels().any(|session| self.is_well(&session));
         self.neglected_since = neglects.then(|| self.neglected_since.unwrap_or(now));
+        self.orphaned_since = self.is_orphaned().then(|| self.orphaned_since.unwrap_or(now));
         let (owed, neglected) = (*self.owed_since.get_or_insert(now), self.neglected_since.unwrap_or(now));
         let (owed, neglected, seed) = (now.since(owed), now.since(neglected), self.seed);
         let state = || &self.referees[0].after;
         assert!(neglected <= watched, "seed {seed}: a slot was free for {neglected:?}: {:?}", state());
         assert!(owed <= unwatched, "seed {seed}: a slot was free for {owed:?}: {:?}", state());
+        self.check_newcomers_look();
+    }
+
+    /// Whether `.lock` names a lookout that has no contender.
+    fn is_orphaned(&self) -> bool {
+        let state = &self.referees[0].after;
+        let record = state.record().filter(|record| record.has_lookout);
+        record.and_then(|record| record.next.last()).is_some_and(|lookout| state.contender(lookout).is_none())
+    }
+
+    /// A free slot whose lookout is dead is found by each agent that joined after the death: soon, or when the sessions of the dead
+    /// have ended.
+    fn check_newcomers_look(&self) {
+        let (Some(died), Some(orphaned)) = (self.joint_death, self.orphaned_since) else { return };
+        for agent in self.agents.iter().filter(|agent| !agent.draining && agent.ending.is_none()) {
+            let asked = agent.keeper.machine(SEMAPHORES[0]).and_then(|machine| machine.asked_at());
+            let Some(asked) = asked.filter(|asked| *asked >= died && agent.answered_by <= self.now) else {
+                continue;
+            };
+            let ends = if asked >= orphaned { asked } else { asked + TTL * self.game.lasts };
+            let (seed, late) = (self.seed, self.now.since(ends.max(orphaned)));
+            assert!(
+                late <= LOOK + PROMPT,
+                "seed {seed}: {:?} did not look for {late:?}",
+                agent.keeper.session()
+            );
+        }
+    }
+
+    /// No wait ends at a slot that was free all the time, and whose lookout was dead.
+    pub(super) fn check_timed_out_in_vain(&self, wait: Option<Duration>, asked: Moment) {
+        // Some answers must have time to arrive.
+        let long = wait.is_some_and(|wait| wait >= TTL / 25);
+        let free = self.orphaned_since.filter(|since| long && self.joint_death.is_some() && *since <= asked);
+        assert!(
+            free.is_none(),
+            "seed {}: a slot was free since {free:?}: {:?}",
+            self.seed,
+            self.referees[0].after
+        );
     }
 
     /// An operator prunes if there is no lookout and no agent lists for lack of news.
@@ -92,8 +135,8 @@ impl World {
         };
         let names = state.record().is_some_and(|record| record.has_lookout);
         // If processes die, the lookout may be dead.
-        let Chaos { crash, dies, .. } = self.game.chaos;
-        let alone = state.marked().next().is_none() && !names && crash + dies == 0.0;
+        let Chaos { crash, dies, joint, .. } = self.game.chaos;
+        let alone = state.marked().next().is_none() && !names && crash + dies + joint == 0.0;
         let first = ours(state).filter(|session| alone || is_earlier(session));
         state.marked().cloned().chain(first)
     }

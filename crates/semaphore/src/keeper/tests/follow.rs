@@ -336,8 +336,8 @@ fn a_grant_that_is_seen_after_its_watch_had_failed_is_proved() {
         let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
         keeper.handle(Event::Watched("a".into(), "a/me".into(), Err(failure)), after(0));
         let at = after(2000);
-        let asked = passes(&mut keeper, NOW, at, |_| None);
-        assert_eq!(asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(), ["watch a/me@1000"]);
+        keeper.tick(at);
+        assert_eq!(requests(&commands(&mut keeper)), ["watch a/me@1000"]);
         assert_eq!(requests(&watched(&mut keeper, own(WaiterState::Held, 1010), at)), ["prove a/.lock"]);
         assert!(!keeper.machine("a").unwrap().holds());
         (keeper, at)
@@ -372,6 +372,9 @@ fn a_grant_that_is_seen_after_a_cut_is_proved_where_it_may_have_come_before() {
 #[test]
 fn a_grant_that_is_seen_while_a_renewal_is_overdue_is_proved() {
     let (mut keeper, _) = follower(plain());
+    keeper.tick(after(5000));
+    let answer = looks(true)(&commands(&mut keeper)[0]).unwrap();
+    keeper.handle(answer, after(5000));
     keeper.tick(after(20_000));
     let asked = watched(&mut keeper, own(WaiterState::Held, 1010), after(20_000));
     assert!(requests(&asked).contains(&"prove a/.lock".to_owned()), "{asked:?}");
@@ -464,27 +467,93 @@ fn a_holder_watches_its_own_contender_and_confirms_once_a_minute() {
     assert!(confirms.windows(2).all(|two| two[1].0.since(two[0].0) <= minute), "{asked:?}");
 }
 
+/// Answers a follower's look: whether the lookout `c` has a contender.
+fn looks(lives: bool) -> impl Fn(&Command) -> Option<Event> {
+    looks_at(move || (named(1, r#""x""#, r#""b","c""#, 500), lives))
+}
+
+/// The same, with the record as it is then.
+fn looks_at(seen: impl Fn() -> (Pair, bool)) -> impl Fn(&Command) -> Option<Event> {
+    move |command| {
+        let (record, lives) = seen();
+        let lookout = lives.then(|| of("c", WaiterState::Waiting, 700));
+        let pairs = [Some(own(WaiterState::Waiting, CAME)), Some(record), lookout];
+        let readings = pairs.map(|pair| Reading { pair, index: 2000 }).to_vec();
+        matches!(command, Command::ReadKeys { .. }).then(|| Event::KeysRead("a".into(), Ok(readings)))
+    }
+}
+
 #[test]
-fn a_follower_reads_now_and_then_whether_there_is_still_a_lookout() {
+fn a_follower_reads_soon_and_then_seldom_whether_there_is_still_a_lookout() {
     let (mut keeper, _) = follower(plain());
-    let reads = |lives: bool| {
-        move |command: &Command| {
-            let pairs = [own(WaiterState::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, 500)];
-            let mut readings = pairs.map(|pair| Reading { pair: Some(pair), index: 2000 }).to_vec();
-            let lookout = lives.then(|| of("c", WaiterState::Waiting, 700));
-            readings.push(Reading { pair: lookout, index: 2000 });
-            matches!(command, Command::ReadKeys { .. }).then(|| Event::KeysRead("a".into(), Ok(readings)))
-        }
-    };
     let end = NOW + Duration::from_secs(1200);
-    let asked = passes(&mut keeper, NOW, end, reads(true));
+    let asked = passes(&mut keeper, NOW, end, looks(true));
     assert!(asked.iter().all(|(_, what)| what == "confirm a/me a/.lock a/c"), "{asked:?}");
-    // Once soon, in case that all the others have died together, and then seldom.
-    assert!((6..=12).contains(&asked.len()) && asked[0].0 <= NOW + Duration::from_secs(60), "{asked:?}");
-    let seldom = Duration::from_secs(120);
-    assert!(asked.windows(2).all(|two| two[1].0.since(two[0].0) >= seldom), "{asked:?}");
-    let asked = passes(&mut keeper, end, end + Duration::from_secs(600), reads(false));
+    // Again when the session of a lookout that had died before has ended.
+    let soon = asked[0].0.since(NOW);
+    assert!((Duration::from_millis(2500)..=Duration::from_secs(5)).contains(&soon), "{asked:?}");
+    assert_eq!(asked[1].0.since(asked[0].0), keeper.ttl * 2, "{asked:?}");
+    let seldom = keeper.ttl * 4;
+    assert!(asked[1..].windows(2).all(|two| two[1].0.since(two[0].0) >= seldom), "{asked:?}");
+    assert!((6..=12).contains(&asked.len()), "{asked:?}");
+    let asked = passes(&mut keeper, end, end + Duration::from_secs(600), looks(false));
     assert_eq!(asked.last().map(|(_, what)| what.as_str()), Some("list"), "{asked:?}");
+}
+
+#[test]
+fn a_follower_whose_wait_is_bounded_looks_before_it_ends() {
+    for (millis, times) in [(200, 1), (1000, 1), (5000, 1), (12_000, 2), (600_000, 5)] {
+        let wait = Duration::from_millis(millis);
+        let (mut keeper, _) = follower(plain());
+        keeper.reconfigure(&"a".into(), Settings { wait: Some(wait), ..settings("a", None) }, NOW);
+        let asked = passes(&mut keeper, NOW, NOW + wait, looks(true));
+        let all: Vec<_> = asked.iter().filter(|(_, what)| what.starts_with("confirm")).collect();
+        let left = (NOW + wait).since(all[all.len() - 1].0);
+        assert!(all.len() >= times && all.len() <= times + 2, "{wait:?}: {asked:?}");
+        // A listing and a write have time after it.
+        assert!(left >= wait.min(Duration::from_secs(4)) / 4 && left <= Duration::from_secs(5), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_wait_that_ends_during_its_last_look_is_decided_by_it_if_the_answer_comes_soon() {
+    let wait = Duration::from_secs(4);
+    let looking = || {
+        let (mut keeper, _) = follower(plain());
+        keeper.reconfigure(&"a".into(), Settings { wait: Some(wait), ..settings("a", None) }, NOW);
+        keeper.tick(after(3000));
+        assert!(requests(&commands(&mut keeper))[0].starts_with("confirm"));
+        keeper.tick(NOW + wait);
+        keeper
+    };
+    let phase = |keeper: &Keeper| keeper.machine("a").unwrap().phase();
+    let mut keeper = looking();
+    assert_eq!(phase(&keeper), Phase::Waiting);
+    let read = Command::ReadKeys { name: "a".into(), keys: Vec::new() };
+    keeper.handle(looks(false)(&read).unwrap(), after(4100));
+    assert_eq!(requests(&commands(&mut keeper)), ["list"]);
+    let pairs = vec![named(1, r#""x""#, r#""b","c""#, 500), own(WaiterState::Waiting, CAME)];
+    let asked = lists_as(&mut keeper, pairs, after(4200));
+    assert_eq!(recorded(&asked), Some(("me".into(), String::new())), "{asked:?}");
+    done(&mut keeper, 2010, None, after(4300));
+    assert!(keeper.machine("a").unwrap().holds());
+    // The lookout lives.
+    let mut keeper = looking();
+    keeper.handle(looks(true)(&read).unwrap(), after(4100));
+    assert_eq!(phase(&keeper), Phase::Leaving);
+    // No answer comes.
+    let mut keeper = looking();
+    assert_eq!(keeper.deadline(), Some(after(4500)));
+    keeper.tick(after(4500));
+    assert_eq!(phase(&keeper), Phase::Leaving);
+}
+
+#[test]
+fn a_follower_lists_if_a_later_handoff_list_still_names_the_lookout_that_is_gone() {
+    let (mut keeper, _) = follower(plain());
+    let changed = || (named(1, r#""x""#, r#""c""#, 510), false);
+    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(5), looks_at(changed));
+    assert_eq!(asked.iter().map(|(_, what)| what.as_str()).next_back(), Some("list"), "{asked:?}");
 }
 
 #[test]
@@ -514,11 +583,8 @@ fn beside_clients_of_another_kind_one_reads_now_and_then_whether_the_one_ahead_i
         let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
         failed.handle(Event::Watched("a".into(), key.into(), Err(failure)), NOW);
     }
-    let asked = passes(&mut failed, NOW, seconds(2), |_| None);
-    assert_eq!(
-        asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(),
-        ["watch a/me@1000", "watch a/b@600"]
-    );
+    failed.tick(seconds(2));
+    assert_eq!(requests(&commands(&mut failed)), ["watch a/me@1000", "watch a/b@600"]);
     watched(&mut failed, ahead(), seconds(2));
     let asked = watched(&mut failed, own(WaiterState::Held, 1010), seconds(2));
     assert!(requests(&asked).contains(&"prove a/.lock".to_owned()), "{asked:?}");
@@ -563,14 +629,11 @@ fn the_first_slotkeeper_client_does_not_back_off_after_races_lost_to_foreign_cli
 fn while_others_come_and_go_a_follower_reads_that_sooner() {
     let (mut keeper, _) = follower(plain());
     let index = std::cell::Cell::new(500);
-    let reads = |command: &Command| {
+    let seen = || {
         index.set(index.get() + 1);
-        let pairs = [own(WaiterState::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, index.get())];
-        let mut readings = pairs.map(|pair| Reading { pair: Some(pair), index: 2000 }).to_vec();
-        readings.push(Reading { pair: None, index: 2000 });
-        matches!(command, Command::ReadKeys { .. }).then(|| Event::KeysRead("a".into(), Ok(readings)))
+        (named(1, r#""x""#, r#""b","c""#, index.get()), true)
     };
-    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(600), reads);
+    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(600), looks_at(seen));
     assert!(asked.iter().all(|(_, what)| what == "confirm a/me a/.lock a/c"), "{asked:?}");
     assert!((9..=21).contains(&asked.len()), "{asked:?}");
 }
