@@ -71,8 +71,14 @@ pub(crate) fn unfit_proc() -> Option<&'static str> {
              mount a fresh one: `unshare --pid --fork --mount-proc`, `bwrap --unshare-pid --proc /proc`",
         );
     }
-    let shows_all = shows_us && fs::read_to_string("/proc/1/stat").is_ok();
-    (!shows_all).then_some(
+    let read = fs::read_to_string("/proc/1/stat");
+    if matches!(read.as_ref().map_err(Errno::from_io_error), Err(Some(Errno::MFILE | Errno::NFILE))) {
+        return Some(
+            "too many files are open to read /proc, so what the command starts could not be found there and ended; \
+             raise the limit of open files (`ulimit -n`, LimitNOFILE=)",
+        );
+    }
+    (!shows_us || read.is_err()).then_some(
         "not all processes are shown in /proc (it is not mounted, or with hidepid), so what the command starts could \
          not be found there and ended; mount it without hidepid",
     )
