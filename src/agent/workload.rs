@@ -153,11 +153,10 @@ impl Agent {
                 match outcome {
                     Some(outcome) => {
                         let code = outcome.code();
-                        match self.ending.lost() {
-                            Some(reason) => {
-                                error!(reason, code, exit_code = Exit::SlotLost.code(), "{COMMAND_STOPPED}")
-                            }
-                            None => info!(code, "{COMMAND_ENDED}"),
+                        if let Some(reason) = self.ending.lost() {
+                            error!(reason, code, exit_code = Exit::SlotLost.code(), "{COMMAND_STOPPED}");
+                        } else {
+                            info!(code, "{COMMAND_ENDED}");
                         }
                         self.end(Exit::PassedOn(outcome.code()), "the command has ended");
                     }
