@@ -186,20 +186,3 @@ fn the_last_line_of_a_quiet_run_says_who_evicted_it() {
     );
     operator.assert_nothing_left("p/one");
 }
-
-#[test]
-fn too_few_open_files_are_the_reason_that_is_said() {
-    let consul = Consul::start();
-    let mut named = false;
-    for files in 12..=20 {
-        let mut run = Command::new("sh");
-        bare(&mut run);
-        run.args(["-c", "ulimit -n $0; exec \"$@\"", &files.to_string(), BINARY, "run", "p/one", "-n", "1"]);
-        run.args(["--http-addr", &consul.address(), "--timeout", "5s", "--", "true"]);
-        let (_, error) = said(run);
-        assert!(!error.contains("hidepid"), "{files}: {error}");
-        eprintln!("{files}: {error}");
-        named |= error.contains("too many files are open to read /proc");
-    }
-    assert!(named);
-}
