@@ -62,9 +62,13 @@ impl<'a> From<Option<&'a Subject>> for About<'a> {
 /// [`tracing::info!`].
 macro_rules! log_about {
     ($level:ident, $about:expr, $($rest:tt)+) => {
+        $crate::about::log_about!($level to module_path!(), $about, $($rest)+)
+    };
+    ($level:ident to $target:expr, $about:expr, $($rest:tt)+) => {
         // A match keeps temporary values until the line is written.
         match $crate::about::About::from($about) {
             about => ::tracing::$level!(
+                target: $target,
                 event = about.event(),
                 kind = about.kind(),
                 name = about.name(),

@@ -70,6 +70,7 @@ pub const RUN_IN_RUN: &str = "run inside a command that holds a slot already";
 pub const COMMAND_STARTED: &str = "command started";
 pub const COMMAND_NOT_STARTED: &str = "command not started";
 pub const COMMAND_STOPPING: &str = "command is being stopped";
+pub const COMMAND_STOPPED: &str = "command stopped, since its slot was lost";
 pub const COMMAND_ENDED: &str = "command ended";
 pub const ORPHANS_NOT_REAPED: &str = "orphans not reaped";
 pub const GUARD_GONE: &str = "guard of the command ended unexpectedly";

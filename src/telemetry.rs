@@ -58,6 +58,9 @@ impl Handle {
     }
 }
 
+/// The target of warnings that no level hides.
+pub(crate) const ALWAYS: &str = "slotkeeper::always";
+
 /// Libraries log warnings at most.
 fn targets(level: LogLevel) -> Targets {
     let level = match level {
@@ -67,7 +70,9 @@ fn targets(level: LogLevel) -> Targets {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    Targets::new().with_default(LevelFilter::WARN.min(level)).with_target("slotkeeper", level)
+    let libraries = LevelFilter::WARN.min(level);
+    let always = LevelFilter::WARN.max(level);
+    Targets::new().with_default(libraries).with_target("slotkeeper", level).with_target(ALWAYS, always)
 }
 
 /// Whether lines need no time of their own: somebody reads them on a terminal, or journald adds one.

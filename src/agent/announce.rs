@@ -17,6 +17,7 @@ use crate::log_events::{
     SLOT_RESUMED, WAIT_TIMED_OUT, WAIT_UNANSWERED, WAITER_EVICTED, WAITING, WRITE_CONFLICT,
 };
 use crate::status::{Kind, Subject};
+use crate::telemetry::ALWAYS;
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
 use slotkeeper_semaphore::{Identity, Leader, LimitPolicy, Notice, SessionId, printable};
 
@@ -107,27 +108,30 @@ fn log_as(notice: &Notice, about: About<'_>) {
             let last_failure = trouble.as_ref().map(|failure| display(&failure.text));
             log_about!(warn, about, last_failure, "{event}");
         }
-        Notice::LimitDiffers { policy: LimitPolicy::Set, stored, configured, .. } => {
-            log_about!(
-                warn,
-                about,
-                stored,
-                configured,
-                "{LIMIT_DIFFERS}: another client has changed it, and the stored limit applies; `limit_policy: set` writes \
-                 the configured limit again when the agent starts or the configured limit changes"
-            );
-        }
-        Notice::LimitDiffers {
-            policy: LimitPolicy::Adopt | LimitPolicy::Refuse, stored, configured, ..
-        } => {
-            let prefix = about.prefix().unwrap_or("PREFIX");
-            log_about!(
-                warn,
-                about,
-                stored,
-                configured,
-                "{LIMIT_DIFFERS}: the stored limit applies; `slotkeeper set-limit {prefix} {configured}` changes it for all clients"
-            );
+        Notice::LimitDiffers { policy, stored, configured, .. } => {
+            let advice = match policy {
+                LimitPolicy::Set => {
+                    "another client has changed it, and the stored limit applies; `limit_policy: set` writes the configured \
+                     limit again when the agent starts or the configured limit changes"
+                        .to_owned()
+                }
+                LimitPolicy::Adopt | LimitPolicy::Refuse => format!(
+                    "the stored limit applies; `slotkeeper set-limit {} {configured}` changes it for all clients",
+                    about.prefix().unwrap_or("PREFIX")
+                ),
+            };
+            if stored > configured {
+                // The workload may rely on its limit, which does not hold here.
+                log_about!(
+                    warn to ALWAYS,
+                    about,
+                    stored,
+                    configured,
+                    "{LIMIT_DIFFERS}, so that more slots may be held at once: {advice}"
+                );
+            } else {
+                log_about!(warn, about, stored, configured, "{LIMIT_DIFFERS}: {advice}");
+            }
         }
         Notice::FormDiffers { .. } => log_about!(warn, about, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
         Notice::LimitChanged { from, to, .. } => {

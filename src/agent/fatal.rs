@@ -29,8 +29,8 @@ pub(super) fn exit_of_failure(kind: FailureKind) -> Option<Exit> {
 /// The exit code for an obstacle that waiting cannot cure. `None` for one that other clients may remove.
 pub(super) fn exit_of_obstacle(kind: ObstacleKind) -> Option<Exit> {
     match kind {
-        ObstacleKind::OtherContent => Some(Exit::Config),
-        ObstacleKind::OtherContentHeld | ObstacleKind::Limit | ObstacleKind::TooLarge => None,
+        ObstacleKind::OtherContent | ObstacleKind::Limit => Some(Exit::Config),
+        ObstacleKind::OtherContentHeld | ObstacleKind::TooLarge => None,
     }
 }
 
@@ -122,7 +122,8 @@ mod tests {
         assert_eq!(verdict(ObstacleKind::OtherContent, 3999), None);
         assert_eq!(certain_at(at(1000)), at(4000));
         assert_eq!(verdict(ObstacleKind::OtherContent, 4000), Some(Exit::Config));
-        for kind in [ObstacleKind::OtherContentHeld, ObstacleKind::Limit, ObstacleKind::TooLarge] {
+        assert_eq!(verdict(ObstacleKind::Limit, 4000), Some(Exit::Config));
+        for kind in [ObstacleKind::OtherContentHeld, ObstacleKind::TooLarge] {
             assert_eq!(verdict(kind, 60_000), None);
         }
     }

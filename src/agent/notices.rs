@@ -4,7 +4,7 @@ use super::driver::Owner;
 use super::{Agent, announce, translate};
 use crate::clock;
 use crate::exit::Exit;
-use slotkeeper_semaphore::{Name, Notice, OnLost};
+use slotkeeper_semaphore::{Machine, Name, Notice, OnLost};
 
 impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice) {
@@ -33,7 +33,9 @@ impl Agent {
         }
         if let Notice::Lost { name, reason, .. } = notice {
             self.keep(name, hook);
-            let lost = format!("the slot of {} was lost ({})", self.labels.title(name), reason.as_str());
+            let by = self.own.keeper.machine(name).and_then(Machine::evicted_by);
+            let why = by.map_or_else(|| reason.as_str().to_owned(), |by| format!("evicted by {by}"));
+            let lost = format!("the slot of {} was lost ({why})", self.labels.title(name));
             if self.running.is_some() && self.is_required(name) {
                 self.fail(Exit::SlotLost, &format!("{lost}, on which the command runs"));
             } else if self.runs_beside_on(name) {

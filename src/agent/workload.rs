@@ -14,7 +14,8 @@ use crate::clock;
 use crate::config::{self, Behavior};
 use crate::exit::Exit;
 use crate::log_events::{
-    COMMAND_ENDED, COMMAND_NOT_STARTED, COMMAND_STARTED, COMMAND_STOPPING, ORPHANS_NOT_REAPED, STOP_REPEATED,
+    COMMAND_ENDED, COMMAND_NOT_STARTED, COMMAND_STARTED, COMMAND_STOPPED, COMMAND_STOPPING,
+    ORPHANS_NOT_REAPED, STOP_REPEATED,
 };
 use crate::shutdown::REPEATED_SIGNAL;
 use crate::status::{Mode, Snapshot};
@@ -151,7 +152,12 @@ impl Agent {
                 self.command_is_over();
                 match outcome {
                     Some(outcome) => {
-                        info!(code = outcome.code(), "{COMMAND_ENDED}");
+                        let code = outcome.code();
+                        if let Some(reason) = self.ending.lost() {
+                            error!(reason, code, exit_code = Exit::SlotLost.code(), "{COMMAND_STOPPED}");
+                        } else {
+                            info!(code, "{COMMAND_ENDED}");
+                        }
                         self.end(Exit::PassedOn(outcome.code()), "the command has ended");
                     }
                     None => self.fail(Exit::Failed, "the command was killed with its guard"),

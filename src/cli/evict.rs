@@ -35,7 +35,8 @@ pub(super) struct Evict {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// The session, as `slotkeeper sessions PREFIX` shows it. A prefix of at least four characters is enough if it is unique.
+    /// The session, as `slotkeeper sessions PREFIX` shows it, or at least four characters of it; or the participant's name or process
+    /// id. It must be unique.
     session: String,
     #[command(flatten)]
     consent: Consent,

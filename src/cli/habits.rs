@@ -1,11 +1,11 @@
 //! Habits of `consul lock` and of other programs: the command line that was meant in place of one that was refused.
 
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::ffi::OsString;
 
 use clap::Parser as _;
 
 use super::Cli;
+use crate::workload::exec;
 
 /// Flags of `consul lock`, and those of slotkeeper in their place; none if slotkeeper needs no such flag.
 const CONSUL_FLAGS: &[(&str, Option<&str>)] = &[
@@ -25,7 +25,7 @@ pub(super) fn corrected(words: &[OsString]) -> Option<String> {
     let words: Option<Vec<_>> = words.iter().map(|word| word.to_str()).collect();
     let words = words?;
     let meant = match words.split_first()? {
-        (&"run", rest) => run(rest)?,
+        (&"run" | &"lock", rest) => run(rest)?,
         (&"agent", rest) => agent(rest)?,
         _ => return None,
     };
@@ -38,16 +38,7 @@ pub(super) fn corrected(words: &[OsString]) -> Option<String> {
 pub(super) fn is_shell_line(command: &[OsString]) -> bool {
     let [word] = command else { return false };
     let has_spaces = word.to_string_lossy().trim().contains(char::is_whitespace);
-    has_spaces && !is_program(word)
-}
-
-fn is_program(word: &OsStr) -> bool {
-    let path = Path::new(word);
-    if path.components().count() > 1 {
-        return path.exists();
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| folder.join(path).exists())
+    has_spaces && exec::foreseen_failure(word).is_some_and(|(code, _)| code == exec::NOT_FOUND)
 }
 
 /// `consul lock [options] PREFIX CMD…`, in the words of `run`.
@@ -162,6 +153,7 @@ mod tests {
                 &["run", "service/a", "-n", "1", "--", "echo hi"],
                 "slotkeeper run service/a -n 1 --shell -- 'echo hi'",
             ),
+            (&["lock", "-n", "2", "service/a", "ls"], "slotkeeper run service/a -n 2 -- ls"),
             (&["agent", "slotkeeper.yaml"], "slotkeeper agent --config slotkeeper.yaml"),
             (&["agent", "--dev", "slotkeeper.yaml"], "slotkeeper agent --dev --config slotkeeper.yaml"),
         ] {

@@ -84,7 +84,7 @@ impl Inspect {
     }
 }
 
-/// The semaphores and locks below a prefix at which there is none, or beside it; empty if there are none, or they cannot be read.
+/// The semaphores and locks below a prefix at which there is none, or beside it, or where to look for others.
 async fn below(client: &Client, prefix: &str) -> String {
     match list::neighbours(client, prefix).await {
         Ok(Some((folder, prefixes))) => {
@@ -92,7 +92,7 @@ async fn below(client: &Client, prefix: &str) -> String {
             let prefixes: Vec<_> = prefixes.iter().take(NEIGHBOURS).map(|prefix| printable(prefix)).collect();
             format!(". Below {} there are: {}{more}", printable(&folder), prefixes.join(", "))
         }
-        Ok(None) | Err(_) => String::new(),
+        Ok(None) | Err(_) => ". See slotkeeper list".to_owned(),
     }
 }
 

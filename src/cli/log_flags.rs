@@ -8,11 +8,12 @@ use crate::config::Overrides;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct LogFlags {
-    /// Format of the log: text or json, also for a failure before the start [env: SLOTKEEPER_LOG_FORMAT]
-    #[arg(long, value_name = "FORMAT")]
+    /// Format of the log, also for a failure before the start; by default text [env: SLOTKEEPER_LOG_FORMAT]
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
     log_format: Option<String>,
-    /// Least severe level of the log: error, warn, info, debug (each request to Consul) or trace [env: SLOTKEEPER_LOG_LEVEL]
-    #[arg(long, value_name = "LEVEL")]
+    /// Least severe level of the log; debug shows each request to Consul. By default info; for run PREFIX warn
+    /// [env: SLOTKEEPER_LOG_LEVEL]
+    #[arg(long, value_name = "LEVEL", value_parser = ["error", "warn", "info", "debug", "trace"])]
     log_level: Option<String>,
 }
 

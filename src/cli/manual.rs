@@ -45,6 +45,7 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_SLOTS", "In place of --slots"),
             ("SLOTKEEPER_PRIORITY", "In place of --priority"),
             ("SLOTKEEPER_FORMAT", "In place of --format"),
+            ("SLOTKEEPER_LIMIT_POLICY", "In place of --limit-policy"),
             ("SLOTKEEPER_PRUNE_DELAY", "In place of --prune-delay"),
             ("SLOTKEEPER_TRY", "In place of --try: true or false"),
             ("SLOTKEEPER_TIMEOUT", "In place of --timeout"),
@@ -118,6 +119,19 @@ const MAIN: &[Section] = &[
 
 /// Sections of `slotkeeper run`.
 const RUN: &[Section] = &[
+    Section {
+        heading: "EXAMPLES",
+        entries: &[
+            (
+                "slotkeeper run service/backup -n 2 -- ./backup --full",
+                "Run ./backup on one of two slots, after a wait for one",
+            ),
+            (
+                "slotkeeper run service/report --try --shell -- 'make report | mail ops'",
+                "Run a line of the shell under a lock, or exit with 75 if another job has it",
+            ),
+        ],
+    },
     Section {
         heading: "EXIT STATUS",
         entries: &[

@@ -132,7 +132,7 @@ const TOKEN: &str = "--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN";
 /// The hint for an empty result: Consul returns nothing for what a token may not read.
 pub(super) fn hidden(client: &Client) -> String {
     if client.is_anonymous() {
-        format!(", or none is readable without a token ({TOKEN})")
+        format!(", or, if Consul has ACLs, none is readable without a token ({TOKEN})")
     } else {
         ", or none is readable with the token".into()
     }

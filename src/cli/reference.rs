@@ -29,9 +29,9 @@ fn flags() -> BTreeMap<String, String> {
     let command = Flags::command();
     let options: Vec<_> = command
         .get_arguments()
-        .filter_map(|argument| argument.get_long())
-        .filter(|long| *long != "help")
-        .map(|long| format!("--{long}=2s"))
+        .filter_map(|argument| Some((argument.get_long()?, argument.get_possible_values())))
+        .filter(|(long, _)| *long != "help")
+        .map(|(long, values)| format!("--{long}={}", values.first().map_or("2s", |value| value.get_name())))
         .collect();
     let flags = Flags::parse_from(std::iter::once("test").chain(options.iter().map(String::as_str)));
     let mut overrides = Overrides::default();

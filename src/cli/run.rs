@@ -22,7 +22,7 @@ use crate::config::{
 use crate::duration::{self, show};
 use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
-use crate::workload::{Command, CommandTimes, METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, unfit_proc};
+use crate::workload::{Command, CommandTimes, METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, exec, unfit_proc};
 pub(super) use output_files::OutputFiles;
 use result::Outcome;
 #[cfg(test)]
@@ -39,6 +39,8 @@ const FILE_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off")];
 /// Without a file, the command's own output should stand out, too.
 const FLAG_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off"), ("log.level", "warn")];
 
+const USAGE: &str = "slotkeeper run [OPTIONS] PREFIX [-n N] -- CMD...\n       slotkeeper run [OPTIONS] --config FILE -- CMD...";
+
 /// Acquire a slot of a semaphore, or a lock, run a command while it is held, and release it.
 ///
 /// With --limit, acquires a slot of a semaphore, as `consul lock -n N` does. Without, acquires the single-key lock PREFIX/.lock, as
@@ -49,7 +51,7 @@ const FLAG_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off"), ("log.level", "
 /// the command's own code, or with 128 and the number of the signal that ended it; with 75 if the acquisition timed out, and with 80
 /// if the slot was lost.
 #[derive(Debug, Args)]
-#[command(after_long_help = super::manual::help("run"), disable_help_flag = true, disable_version_flag = true)]
+#[command(override_usage = USAGE, after_long_help = super::manual::help("run"), disable_help_flag = true, disable_version_flag = true)]
 pub(super) struct Run {
     /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
     #[arg(value_name = "PREFIX")]
@@ -63,10 +65,10 @@ pub(super) struct Run {
     /// Acquire the single-key lock PREFIX/.lock, which is also the default without --limit. Its limit is 1 [env: SLOTKEEPER_LOCK]
     #[arg(help_heading = "Slot", long, requires = "prefix")]
     lock: bool,
-    /// Slots that the command needs [env: SLOTKEEPER_SLOTS]
+    /// Slots that the command needs; by default 1 [env: SLOTKEEPER_SLOTS]
     #[arg(help_heading = "Slot", long, value_name = "K", value_parser = number_of_slots, requires = "prefix", conflicts_with = "lock")]
     slots: Option<u32>,
-    /// Priority in the queue; a higher one is served first [env: SLOTKEEPER_PRIORITY]
+    /// Priority in the queue; a higher one is served first; by default 0 [env: SLOTKEEPER_PRIORITY]
     #[arg(
         help_heading = "Slot",
         long,
@@ -78,16 +80,26 @@ pub(super) struct Run {
     priority: Option<i32>,
     /// Format of a new semaphore: map, which `consul lock` reads too, or list. By default map, or list if the
     /// command needs more than one slot [env: SLOTKEEPER_FORMAT]
-    #[arg(help_heading = "Slot", long, value_name = "FORMAT", requires = "prefix", conflicts_with = "lock")]
+    #[arg(help_heading = "Slot", long, value_name = "FORMAT", value_parser = ["map", "list"], requires = "prefix", conflicts_with = "lock")]
     format: Option<String>,
+    /// What to do if the stored limit differs from --limit: adopt it, set it to --limit, or refuse to run [env: SLOTKEEPER_LIMIT_POLICY]
+    #[arg(
+        help_heading = "Slot",
+        long,
+        value_name = "POLICY",
+        value_parser = ["adopt", "set", "refuse"],
+        requires = "prefix",
+        conflicts_with = "lock"
+    )]
+    limit_policy: Option<String>,
     /// Configuration file, for several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
     #[arg(
         help_heading = "Slot",
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "prefix", "limit", "lock", "slots", "priority", "try_once", "timeout", "format", "ttl", "node", "prune_delay",
-            "lock_delay",
+            "prefix", "limit", "lock", "slots", "priority", "try_once", "timeout", "format", "limit_policy", "ttl", "node",
+            "prune_delay", "lock_delay",
         ]
     )]
     config: Option<PathBuf>,
@@ -97,13 +109,13 @@ pub(super) struct Run {
     /// Wait at most this time, such as 30s or 10m; by default without a limit [env: SLOTKEEPER_TIMEOUT]
     #[arg(help_heading = "Waiting", long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// TTL of the session, and the longest time that a command runs after contact with Consul is lost [env: SLOTKEEPER_SESSION_TTL]
+    /// TTL of the session, and the longest time that a command runs after contact with Consul is lost; by default 45s [env: SLOTKEEPER_SESSION_TTL]
     #[arg(help_heading = "Session", long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Catalog node that the session is tied to; by default the addressed agent's own [env: SLOTKEEPER_SESSION_NODE]
     #[arg(help_heading = "Session", long, value_name = "NODE")]
     node: Option<String>,
-    /// Time from the death of a holder until its slot is reclaimed [env: SLOTKEEPER_PRUNE_DELAY]
+    /// Time from the death of a holder until its slot is reclaimed; by default 0s [env: SLOTKEEPER_PRUNE_DELAY]
     #[arg(help_heading = "Session", long, value_name = "DURATION", value_parser = duration::parse, requires = "prefix", conflicts_with = "lock")]
     prune_delay: Option<Duration>,
     /// Consul's lock-delay after our session ends with the lock held, 0s to 60s; by default 15s [env: SLOTKEEPER_SESSION_LOCK_DELAY]
@@ -179,7 +191,7 @@ impl Run {
             }
         }
         if let Err(why) = self.take_variables(&variables::of_process) {
-            return self.refuse(&why);
+            return self.refuse(Exit::Config, &why);
         }
         if let Some(flag) = self.flag_of_semaphores().filter(|_| !self.is_semaphore()) {
             return Ok(end_with(Exit::Usage, format!("{flag} is for a semaphore; pass --limit N"))?);
@@ -205,7 +217,7 @@ impl Run {
         }
         let mut files = match self.output_files() {
             Ok(files) => files,
-            Err(why) => return self.refuse(&why),
+            Err(why) => return self.refuse(Exit::Config, &why),
         };
         let ended = self.supervise(&mut files);
         files.finish(Outcome::of(&ended));
@@ -215,7 +227,12 @@ impl Run {
     fn supervise(self, files: &mut OutputFiles) -> anyhow::Result<Ended> {
         // Check before the acquisition: a slot is not safe to use if the command and all its processes cannot be ended.
         if let Some(why) = unfit_proc() {
-            return self.refuse(why);
+            return self.refuse(Exit::Config, why);
+        }
+        // Said before the wait, which may last for hours.
+        let words = self.words();
+        if let Some((code, why)) = words.first().and_then(|program| exec::foreseen_failure(program)) {
+            return self.refuse(Exit::PassedOn(code), &why);
         }
         // As a container's first process it must reap orphans, which it does from a separate process.
         if let Some(below) = init::run_below(self.kill_after.unwrap_or(KILL_AFTER) + guard::MAX_RELEASE)? {
@@ -234,7 +251,7 @@ impl Run {
             });
         }
         let command = CommandFlags {
-            words: self.words(),
+            words,
             kill_after: self.kill_after,
             stop_after: self.stop_after,
             times: Arc::clone(files.times()),
@@ -256,11 +273,11 @@ impl Run {
     }
 
     /// Prints why the command cannot run, and removes a readiness file of an earlier process.
-    fn refuse(&self, why: &str) -> anyhow::Result<Ended> {
+    fn refuse(&self, exit: Exit, why: &str) -> anyhow::Result<Ended> {
         if let Some(file) = &self.config {
             Files::forget(file);
         }
-        Ok(end_with(Exit::Config, why)?)
+        Ok(end_with(exit, why)?)
     }
 
     fn words(&self) -> Vec<OsString> {
@@ -323,6 +340,7 @@ impl Run {
         overrides.flag("--priority", "semaphores[0].priority", self.priority);
         overrides.flag("--timeout", "semaphores[0].wait", self.wait());
         overrides.flag("--format", "semaphores[0].format", Some(self.format.as_deref().unwrap_or(format)));
+        overrides.flag("--limit-policy", "semaphores[0].limit_policy", self.limit_policy.as_deref());
         overrides.flag("--prune-delay", "semaphores[0].prune_delay", self.prune_delay.map(show));
     }
 
@@ -351,6 +369,7 @@ impl Run {
             (self.slots.is_some(), "--slots"),
             (self.priority.is_some(), "--priority"),
             (self.format.is_some(), "--format"),
+            (self.limit_policy.is_some(), "--limit-policy"),
             (self.prune_delay.is_some(), "--prune-delay"),
         ]
         .into_iter()

@@ -9,12 +9,12 @@ use super::output::ResultOutput;
 use super::row::{NewHolder, counted};
 use super::sessions::lock_or_prefix;
 use super::{Exit, print_message, run_requests};
+use crate::clock;
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place};
 use crate::schema_version::SchemaVersion;
 use crate::status::Kind;
-use crate::{clock, config};
-use slotkeeper_semaphore::{View, plan};
+use slotkeeper_semaphore::{MAX_LIMIT, View, plan};
 
 /// Change the limit of a live semaphore, up or down.
 ///
@@ -77,7 +77,7 @@ pub(super) struct Done {
 
 /// Reads a limit or a number of slots.
 pub(super) fn number_of_slots(text: &str) -> Result<u32, String> {
-    let bounds = 1..=config::MAX_SLOTS;
+    let bounds = 1..=MAX_LIMIT;
     let limit = text.parse().ok().filter(|limit| bounds.contains(limit));
     limit.ok_or_else(|| format!("write a whole number from {} to {}", bounds.start(), bounds.end()))
 }

@@ -237,6 +237,7 @@ fn progress(config: &Config, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Pr
         match snapshot.stage {
             Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall()), naming)
                 .beside_the_log()
+                .current()
                 .within(&limits),
             Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::interrupt::interruptible;
-use super::local::{LocalAgent, NOT_AN_AGENT, get};
+use super::local::{LocalAgent, NOT_AN_AGENT, NoAnswer, get};
 use super::output::{DocumentFormat, Form, Output, lines};
 use super::table::{Column, Layout, NONE, always, table, unless, wide};
 use super::{Exit, block_on, live, window};
@@ -23,6 +23,10 @@ use slotkeeper_semaphore::Identity;
 
 /// Time for one response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between two reads of the status, in which the agent may list what it shows, and the most reads. Of a semaphore with many
+/// participants each agent lists seldom.
+const LISTING_TIME: Duration = Duration::from_millis(400);
+const MAX_LOOKS: u32 = 5;
 /// Time between two requests of --watch.
 const EVERY: Duration = Duration::from_secs(1);
 /// Age in seconds up to which the age is not shown.
@@ -101,7 +105,9 @@ fn held_by(semaphore: &Semaphore) -> String {
         if more > 0 {
             text.push_str(&format!(" and {more} more"));
         }
-        if let Some(age) = semaphore.entry.seen_seconds_ago.filter(|age| *age > FRESH) {
+        // What this agent holds it knows without a read.
+        let all_mine = holders.iter().all(|holder| holder.mine);
+        if let Some(age) = semaphore.entry.seen_seconds_ago.filter(|age| *age > FRESH && !all_mine) {
             text.push_str(&format!("; as of {} ago", duration::of_seconds(age)));
         }
         text.push('\n');
@@ -178,7 +184,7 @@ impl StatusCommand {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let address = self.agent.address().map_err(anyhow::Error::msg)?;
         if !self.watch {
-            let seen = block_on(look(&address))??;
+            let seen = block_on(look_again(&address))??;
             io::stdout().write_all(self.text(&seen)?.as_bytes())?;
             return Ok(Exit::Done);
         }
@@ -215,8 +221,34 @@ impl StatusCommand {
 }
 
 async fn look(address: &str) -> anyhow::Result<Seen> {
-    let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
+    let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(|error| match error {
+        NoAnswer::Unreachable { .. } => anyhow!(
+            "{error} `slotkeeper run` has no address by default: slotkeeper list and slotkeeper inspect PREFIX show its slots"
+        ),
+        NoAnswer::Config(_) | NoAnswer::Off => anyhow!(error),
+    })?;
     Ok(Seen::of(answer.text))
+}
+
+/// The status. Each read has the agent list in Consul what it shows, so one that shows old knowledge is followed by others.
+async fn look_again(address: &str) -> anyhow::Result<Seen> {
+    let is_old = |one: &Semaphore| {
+        let active = matches!(one.entry.state, State::Starting | State::Waiting | State::Held);
+        let unnamed = |holder: &Holder| holder.who.is_none() && holder.foreign.is_none();
+        active
+            && (one.entry.seen_seconds_ago.is_none_or(|age| age > FRESH) || one.holders.iter().any(unnamed))
+    };
+    let mut looks = 1;
+    loop {
+        let seen = look(address).await?;
+        let shows_old =
+            status_of::<Status>(&seen.text).is_ok_and(|status| status.semaphores.iter().any(is_old));
+        if !shows_old || looks == MAX_LOOKS {
+            return Ok(seen);
+        }
+        looks += 1;
+        sleep(LISTING_TIME).await;
+    }
 }
 
 fn status_of<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use http_body_util::BodyExt;
@@ -18,6 +17,7 @@ use super::lease::Lease;
 use super::request::{Kind, Refusal, Request};
 use crate::duration;
 use crate::http::error::{Code, Error};
+use crate::http::json::Json;
 use crate::http::segment::Segment;
 
 /// The largest request body. A usual one has 20 bytes.

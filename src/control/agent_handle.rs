@@ -1,6 +1,5 @@
 //! Passes requests to the agent's loop and returns its answers; the endpoints of the agent as a whole.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +11,7 @@ use utoipa_axum::routes;
 
 use super::request::{NoReload, Reloaded, Request};
 use crate::http::error::{Code, Error};
+use crate::http::json::Json;
 
 /// The sender to the agent's loop.
 #[derive(Clone, Debug)]

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -16,6 +15,7 @@ use utoipa_axum::routes;
 use super::agent_handle::{AgentHandle, Begun, Progress};
 use super::request::{Grant, Kind, NoLease, Released, Request};
 use crate::http::error::{Code, Error};
+use crate::http::json::Json;
 use crate::http::segment::Segment;
 use slotkeeper_semaphore::LossReason;
 

@@ -222,7 +222,7 @@ async fn a_lease_is_granted_as_requested() {
     assert_eq!(reply.status, 200);
     assert!(reply.head.contains("content-type: application/json") && reply.head.contains("no-store"));
     let lease = r#"{"lease":"lease-1","session":"c0ffee00-0000-4000-8000-000000000000","fencing_token":42,"lock_index":null,"slot_indexes":[3,5],"slot":3,"expires_in_seconds":27.0,"expires_in":27.0,"kind":"semaphore","name":"free","prefix":"service/free","key":null,"draining":true,"draining_ends_in_seconds":9.0}"#;
-    assert_eq!(reply.body, lease);
+    assert_eq!(reply.body, format!("{lease}\n"));
     let wait = Duration::from_secs(90);
     assert_eq!(scene.next_asked().await, Asked::Acquire(Kind::Semaphore, "free".into(), wait));
     // As `curl -d` sends it.
@@ -328,7 +328,7 @@ async fn a_lost_lease_has_its_reason() {
         ("released", 204, ""),
         ("expired", 204, ""),
         ("lost", 204, ""),
-        ("slow", 202, r#"{"state":"leaving"}"#),
+        ("slow", 202, "{\"state\":\"leaving\"}\n"),
     ] {
         let reply = scene.ask(&format!("DELETE /v1/leases/{lease}"), "").await;
         assert_eq!((reply.status, reply.body.as_str()), (status, body), "{lease}");

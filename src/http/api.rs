@@ -1,6 +1,5 @@
 //! `/v1/status`, `/v1/semaphores/{name}` and `/v1/locks/{name}`.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +11,7 @@ use super::Site;
 use super::error::Error;
 use super::segment::Segment;
 use crate::clock;
+use crate::http::json::Json;
 use crate::schema_version::SchemaVersion;
 use crate::status::{Kind, Lock, Semaphore, Status};
 

@@ -1,11 +1,11 @@
 //! Errors of the endpoints: `{"error","code"}` with the right status.
 
-use axum::Json;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::http::json::Json;
 use crate::status::Kind;
 
 /// The error codes for programs. Each has one HTTP status.

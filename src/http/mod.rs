@@ -5,6 +5,7 @@ pub(crate) mod error;
 mod events;
 mod health;
 pub(crate) mod host;
+pub(crate) mod json;
 pub(crate) mod openapi;
 mod page;
 mod scrape;

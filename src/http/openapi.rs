@@ -12,6 +12,8 @@ use utoipa::openapi::{Info, License, OpenApi, OpenApiBuilder, OpenApiVersion};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::json::line;
+
 /// The document's path.
 pub(crate) const PATH: &str = "/v1/openapi.json";
 
@@ -52,7 +54,7 @@ pub(crate) fn finish(routes: Router, document: &OpenApi) -> Router {
     // Text and numbers always serialise.
     let mut document = serde_json::to_value(document).unwrap_or_default();
     remove_unknown(&mut document["components"]["schemas"]);
-    let text = serde_json::to_vec(&document).unwrap_or_default();
+    let text = line(&document);
     routes.layer(Extension(Document(text.into())))
 }
 

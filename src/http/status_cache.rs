@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::json::line;
 use crate::clock;
 use crate::status::{Id, Snapshot};
 use slotkeeper_semaphore::Moment;
@@ -33,8 +34,7 @@ impl StatusCache {
         {
             return rendered.text.clone();
         }
-        // Text and numbers always serialise.
-        let text = Bytes::from(serde_json::to_vec(&snapshot.report(now, clock::wall())).unwrap_or_default());
+        let text = Bytes::from(line(&snapshot.report(now, clock::wall())));
         // Never beyond the lease's end: an expired lease must not be shown as fresh.
         let lease =
             snapshot.session.as_ref().and_then(|session| session.lease_ends).filter(|ends| now < *ends);

@@ -11,7 +11,7 @@ use crate::clock;
 use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::plan::{self, Membership};
-use slotkeeper_semaphore::{FailureKind, SessionId, View, printable};
+use slotkeeper_semaphore::{FailureKind, Identity, SessionId, View, printable};
 
 /// The shortest abbreviation of a session.
 const MIN_SESSION_CHARS: usize = 4;
@@ -48,7 +48,7 @@ pub enum Method<'a> {
     Force,
 }
 
-/// Finds the participant at a prefix by its session, which may be abbreviated.
+/// Finds the participant at a prefix by its session, which may be abbreviated, or by its name or process id.
 ///
 /// # Errors
 ///
@@ -88,19 +88,35 @@ fn choose(prefix: &str, mut participants: Vec<Participant>, session: &str) -> Re
     if let Some(one) = participants.iter().position(|one| one.id.as_str() == session) {
         return Ok(participants.swap_remove(one));
     }
-    let is_meant =
-        |one: &Participant| session.len() >= MIN_SESSION_CHARS && one.id.as_str().starts_with(session);
+    let is_meant = |one: &Participant| {
+        let begins = session.len() >= MIN_SESSION_CHARS && one.id.as_str().starts_with(session);
+        begins || one.role.who.as_ref().is_some_and(|who| is_named(who, session))
+    };
     let (mut meant, others): (Vec<_>, Vec<_>) = participants.into_iter().partition(is_meant);
     if meant.len() == 1 {
         return Ok(meant.remove(0));
     }
-    let name = |one: &Participant| format!("{} ({})", shown(one.id.as_str()), one.role.state.name());
+    let name = |one: &Participant| {
+        let who = one.role.who.as_ref().and_then(Identity::in_words);
+        let who = who.map(|who| format!(" {who}")).unwrap_or_default();
+        format!("{} ({}){who}", shown(one.id.as_str()), one.role.state.name())
+    };
     let session = shown(session);
     Err(Error::Refused(if meant.is_empty() {
-        format!("no participant {session} at {prefix}; there are {}", listed(&others, name))
+        format!(
+            "no participant {session} at {prefix}; there are {}. Write a session, at least {MIN_SESSION_CHARS} characters of \
+             it, a name or a process id",
+            listed(&others, name)
+        )
     } else {
         format!("{session} matches several sessions at {prefix}; write more of {}", listed(&meant, name))
     }))
+}
+
+/// Whether a participant is called so: by the name of its job or pod, by its process id, or as tables show it.
+fn is_named(who: &Identity, text: &str) -> bool {
+    let pid = who.pid.map(|pid| pid.to_string());
+    [&who.name, &who.pod, &pid, &who.in_words()].into_iter().any(|name| name.as_deref() == Some(text))
 }
 
 /// Untrusted input, for an error.
@@ -280,6 +296,31 @@ mod tests {
     }
 
     #[test]
+    fn a_participant_may_be_named_if_unambiguous() {
+        let mut there = waiters(&["aaaa-1", "4711-2", "cccc-3"]);
+        for (one, name, pid) in [(0, "import", 4711), (1, "import", 8), (2, "stuck job", 9)] {
+            let host = Some("vm".into());
+            there[one].role.who =
+                Some(Identity { name: Some(name.into()), host, pid: Some(pid), ..Identity::default() });
+        }
+        let chosen = |named| choose("p", there.clone(), named).map(|one| one.id.to_string());
+        for (named, expected) in [
+            ("8", "4711-2"),
+            ("stuck job", "cccc-3"),
+            ("stuck job on vm pid 9", "cccc-3"),
+            ("4711-", "4711-2"),
+        ] {
+            assert_eq!(chosen(named), Ok(expected.into()), "{named}");
+        }
+        for (ambiguous, second) in [("import", "4711-2"), ("4711", "4711-2")] {
+            let said = chosen(ambiguous).unwrap_err().to_string();
+            let both =
+                format!("write more of aaaa-1 (waiting) import on vm pid 4711, {second} (waiting) import on");
+            assert!(said.contains(&both), "{said}");
+        }
+    }
+
+    #[test]
     fn a_session_may_be_abbreviated_if_unambiguous() {
         let there = waiters(&["aaaa-1", "aaaa-2", "bbbb-1", "bbbb-12"]);
         let chosen = |session| {
@@ -296,10 +337,11 @@ mod tests {
         for unknown in ["bbb", "", "cccc"] {
             let said = chosen(unknown).unwrap_err();
             assert!(said.starts_with(&format!("no participant {unknown} at p; there are aaaa-1")), "{said}");
+            assert!(said.ends_with("at least 4 characters of it, a name or a process id"), "{said}");
         }
         let long = format!("\u{1b}{}", "x".repeat(5000));
         let said = choose("p", waiters(&[&long]), "cccc").unwrap_err().to_string();
-        assert!(said.len() < 200 && said.contains("\\u{1b}xx") && said.ends_with("x… (waiting)"), "{said}");
+        assert!(said.len() < 300 && said.contains("\\u{1b}xx") && said.contains("x… (waiting). "), "{said}");
         assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("no participants at p".into())));
     }
 }

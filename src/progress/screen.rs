@@ -103,7 +103,9 @@ fn is_due(last: Option<&(View, Moment)>, view: &View, now: Moment, waited: Durat
         None => !view.is_vague() || waited >= BETWEEN,
         Some((place, at)) => {
             let quiet = now.since(*at);
-            quiet >= AGAIN || *place != view.place() && quiet >= BETWEEN
+            // The holders are read again within `super::AGAIN` and a renewal.
+            let again = if view.is_old() { AGAIN + 2 * super::AGAIN } else { AGAIN };
+            quiet >= again || *place != view.place() && quiet >= BETWEEN
         }
     }
 }

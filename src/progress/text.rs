@@ -14,6 +14,9 @@ const NAMED: usize = 2;
 /// Characters of a session, for a holder without an identity.
 const OF_SESSION: usize = 8;
 
+/// Age in seconds up to which a list of holders is shown without being asked for.
+const CURRENT: f64 = 10.0;
+
 /// What a wait is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum View {
@@ -44,6 +47,8 @@ pub struct Awaited {
     pub limit: Option<Duration>,
     /// Whether all participants were read: before, the queue may be longer, and the holders' identities are unknown.
     pub seen: bool,
+    /// The holders may have changed since they were read.
+    pub old: bool,
     /// The own position in the queue, from 1, and its length.
     pub place: Option<(u32, u32)>,
     /// The holders that are listed.
@@ -103,6 +108,23 @@ impl View {
             }
         }
         self
+    }
+
+    /// Without holders that may have left meanwhile.
+    #[must_use]
+    pub fn current(mut self) -> Self {
+        if let Self::Missing { missing, .. } = &mut self {
+            missing
+                .iter_mut()
+                .filter(|one| one.old)
+                .for_each(|one| (one.holders, one.unlisted) = (Vec::new(), 0));
+        }
+        self
+    }
+
+    /// Whether holders are left out.
+    pub(super) fn is_old(&self) -> bool {
+        matches!(self, Self::Missing { missing, .. } if missing.first().is_some_and(|first| first.old))
     }
 
     /// Time and text: a line that may be cut at its end.
@@ -177,6 +199,7 @@ impl Awaited {
         let named = |holder: &&Holder| who(&holder.session, holder.who.as_ref(), holder.age_seconds);
         Self {
             seen: one.queue_length.is_some(),
+            old: one.entry.seen_seconds_ago.is_some_and(|age| age > CURRENT),
             // Before all participants were read, the queue is at least as long as the part before this waiter.
             place: one.position.map(|position| (position, one.queue_length.unwrap_or(position))),
             holders: holders.iter().map(named).collect(),

@@ -1,11 +1,14 @@
 //! The last step before a command or a hook runs: settings that a process has to make for itself.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::{open_files, own_variables, terminal};
@@ -13,8 +16,11 @@ use crate::stderr::{self, Stderr};
 use crate::termination;
 
 /// Exit codes as of a shell: the program is missing, or cannot be executed.
-const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
+
+/// Where a system without `PATH` looks for programs.
+const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
 
 /// The running program, even if its file has been replaced since.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -102,11 +108,37 @@ pub fn run(start: &Start) -> u8 {
     let mut command = Command::new(program);
     forget_own_variables(&mut command);
     let error = command.args(arguments).exec();
-    let why = format!("cannot run {}: {error}", program.display());
+    let (code, why) = failure(program, &error);
     Stderr::say(&why);
     if start.parent.is_some() {
         // The agent takes this exit code for the command's own, so the reason is written here.
         termination::write(&why);
     }
-    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }
+    code
+}
+
+/// The exit code and the reason of a program that the system does not execute.
+fn failure(program: &OsStr, error: &io::Error) -> (u8, String) {
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
+    (code, format!("cannot run {}: {error}", program.display()))
+}
+
+/// The exit code and the reason with which [`run`] would fail now, where the file alone tells it. As `execvp` does, it searches `PATH` for
+/// a name without a slash, and prefers a file without permission to none.
+pub(crate) fn foreseen_failure(program: &OsStr) -> Option<(u8, String)> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let searched = if program.as_bytes().contains(&b'/') { OsString::new() } else { path };
+    let mut why = Errno::NOENT;
+    for folder in std::env::split_paths(&searched).filter(|_| !program.is_empty()) {
+        let file = folder.join(program);
+        match access(&file, Access::EXEC_OK) {
+            Ok(()) if file.is_dir() => why = Errno::ACCESS,
+            Err(Errno::ACCESS) => why = Errno::ACCESS,
+            Err(error @ (Errno::NOENT | Errno::NOTDIR)) if why != Errno::ACCESS => why = error,
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            // Anything else is for the system to tell.
+            Ok(()) | Err(_) => return None,
+        }
+    }
+    Some(failure(program, &why.into()))
 }

@@ -63,6 +63,9 @@ fn health_status_and_metrics_as_the_contract_says() {
     let nowhere = agent.get("/v1/nowhere");
     assert_eq!((nowhere.status, nowhere.header("content-type")), (404, Some("application/json")));
 
+    for path in ["/v1/status", "/v1/semaphores/s", "/v1/openapi.json", "/nowhere"] {
+        assert!(agent.get(path).body.ends_with("}\n"), "{path} ends its line");
+    }
     let head = request(&address, "HEAD /v1/status", "");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
     assert!(head.header("content-length").is_some());

@@ -166,7 +166,9 @@ fn locks_other_things_and_nothing() {
     let (code, said, errors) = operate(&consul.address(), &["inspect", PREFIX]);
     assert_eq!((code, errors.as_str()), (Some(1), ""));
     assert!(
-        said.starts_with("service/s: no semaphore and no lock, or none is readable without a token"),
+        said.starts_with(
+            "service/s: no semaphore and no lock, or, if Consul has ACLs, none is readable without a token"
+        ),
         "{said}"
     );
     let (code, said, errors) = operate(&consul.address(), &["inspect", PREFIX, "--json"]);
@@ -179,7 +181,7 @@ fn locks_other_things_and_nothing() {
         (PREFIX, "Below service/ there are: service/a, service/b/1, service/b/2\n"),
         ("service/b", "Below service/b/ there are: service/b/1, service/b/2\n"),
         ("service", "Below service/ there are: service/a, service/b/1, service/b/2\n"),
-        ("elsewhere", "(--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)\n"),
+        ("elsewhere", "(--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN). See slotkeeper list\n"),
     ] {
         let said = operate(&consul.address(), &["inspect", prefix]).1;
         assert!(said.ends_with(below), "{said:?} should end with {below:?}");

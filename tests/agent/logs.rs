@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -99,11 +100,16 @@ fn processes_beside_the_command_log_in_the_same_format() {
     let mut command = Command::new(BINARY);
     bare(&mut command);
     command.args(["run", "p/one", "-n", "1", "--log-format", "json", "--http-addr", &consul.address()]);
-    let ended = command.args(["--", "/nonexistent/command"]).output().unwrap();
+    // Only the system notices that its interpreter is missing.
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/nonexistent/sh\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = command.arg("--").arg(&script).output().unwrap();
     let log = lines(&String::from_utf8(ended.stderr).unwrap());
     assert_eq!(ended.status.code(), Some(127), "{log:?}");
-    let expected = "cannot run /nonexistent/command: No such file";
-    let told = log.iter().any(|line| line["message"].as_str().unwrap().starts_with(expected));
+    let expected = format!("cannot run {}: No such file", script.display());
+    let told = log.iter().any(|line| line["message"].as_str().unwrap().starts_with(&expected));
     assert!(told, "{log:?}");
 }
 

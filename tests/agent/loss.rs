@@ -6,6 +6,7 @@ use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::hold::{ONE, home};
+use crate::http::request;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
 use crate::wait_for;
@@ -108,6 +109,25 @@ fn a_holder_removed_from_the_record_has_lost_its_slot() {
     operator.destroy(&foreigner);
     agent.await_ready();
     assert_eq!(operator.holders("service/s"), [agent.session()]);
+    assert_eq!(agent.terminate(), Some(0));
+    operator.assert_nothing_left("service/s");
+}
+
+/// By an operator of the key-value store, and not by `slotkeeper evict`.
+#[test]
+fn a_holder_whose_prefix_is_deleted_was_not_evicted() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let before = agent.semaphore()["fencing_token"].as_u64();
+    let delete = request(&consul.address(), "DELETE /v1/kv/service/s?recurse", "");
+    assert_eq!(delete.status, 200);
+    wait_for("the loss", || lost(&agent, "contender_gone") == 1.0);
+    agent.await_ready();
+    assert!(agent.semaphore()["fencing_token"].as_u64() > before);
+    assert_eq!(lost(&agent, "evicted"), 0.0);
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
 }

@@ -191,10 +191,10 @@ fn an_impossible_limit_is_refused_with_what_to_do() {
     assert_eq!(operator.lock(PREFIX).unwrap().value, b"a note");
 
     for (arguments, cause) in [
-        ([PREFIX, "0"], "write a whole number from 1 to 10000"),
+        ([PREFIX, "0"], "write a whole number from 1 to 5000"),
         ([PREFIX, "-3"], "-3"),
-        ([PREFIX, "10001"], "from 1 to 10000"),
-        ([PREFIX, "many"], "from 1 to 10000"),
+        ([PREFIX, "5001"], "from 1 to 5000"),
+        ([PREFIX, "many"], "from 1 to 5000"),
         (["/service/s", "3"], "begins with a slash; write it without"),
     ] {
         let (code, _, said) = set_limit(&consul.address(), &arguments);

@@ -49,6 +49,18 @@ fn wait_probe_and_status_ask_the_local_agent() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["semaphores"][0]["state"], "held");
 
+    // The first look at a waiter has the holder's name and the slots, and at a holder nothing is old.
+    let home_c = home(&consul);
+    let third = Agent::start(&home_c);
+    wait_for("its wait", || third.log().contains(log_events::WAITING));
+    let (_, table, errors) = run(&["status", "--address", third.address()]);
+    let word = |word: &str| table.contains(word);
+    assert!(word(" waiting  1/1 ") && word("s is held by ") && !word("held by session"), "{table}{errors}");
+    assert!(!word("as of"), "{table}");
+    let (code, _, errors) = run(&["status", "--address", "127.0.0.1:1"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("slotkeeper list and slotkeeper inspect PREFIX"), "{errors}");
+
     // Both variables may well be set in a pod; names are looked up.
     let port = first.address().rsplit(':').next().unwrap();
     let probe = Command::new(BINARY)

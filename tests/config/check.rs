@@ -61,7 +61,7 @@ drain: {timeout: 0s}
             ":6:15: session.lock_delay: 2m is out of bounds; write 0s to 1m",
             ":7:16: session.watch_grace: `15` has no unit; write 15s",
             ":10:13: semaphores[0].prefix: begins with a slash",
-            ":11:12: semaphores[0].limit: 0 is out of bounds; write 1 to 10000",
+            ":11:12: semaphores[0].limit: 0 is out of bounds; write 1 to 5000",
             ":12:11: semaphores[1].name: `a` is the name of semaphores[0] already",
             ":15:12: semaphores[1].slots: 3 is more than the limit, 2",
             ":16:11: semaphores[1].wait: `soon` is not a duration",

@@ -12,9 +12,9 @@ const run = promisify(execFile);
 
 suite("the package", () => {
   // It imports the package by its name, as its users do.
-  scenario("the program of the README runs", async (world: World) => {
+  scenario("the programs of the README run", async (world: World) => {
     const readme = await readFile(join(ROOT, "README.md"), "utf8");
-    const [program = "", ...others] = [...readme.matchAll(/^```ts\n(.*?)^```$/gms)].map(
+    const [plain = "", program = "", ...others] = [...readme.matchAll(/^```[jt]s\n(.*?)^```$/gms)].map(
       (match) => match[1] ?? "",
     );
     assert.equal(others.length, 0);
@@ -33,7 +33,12 @@ suite("the package", () => {
     await writeFile(join(folder, "tsconfig.json"), JSON.stringify(project));
     const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
     await run(process.execPath, [tsc, "--project", folder]);
+    const script = join(folder, "main.mjs");
+    assert(plain.includes(address));
+    await writeFile(script, plain.replace(address, `unix:${agent.socket}`));
+    const ofPlain = await run(process.execPath, [script]);
     const { stdout } = await run(process.execPath, [join(folder, "out/main.js")]);
+    assert.equal(ofPlain.stdout, stdout);
     assert.equal(stdout, [0, 1, 2].map((part) => `part ${part} with a token of number\n`).join(""));
   });
 

@@ -49,7 +49,7 @@ pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
 pub use single::SingleKeyLock;
-pub use size::Acquisition;
+pub use size::{Acquisition, MAX_LIMIT};
 pub use time::{Moment, Wall};
 pub use timing::TRY_ONCE_TIMEOUT;
 pub use view::{Contender, LockKeyState, Pair, View};

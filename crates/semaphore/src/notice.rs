@@ -16,7 +16,7 @@ pub enum LossReason {
     SessionTaken,
     /// An operator evicted this client, or `.lock` was changed so that it no longer lists the session.
     Evicted,
-    /// The contender key is gone, or another session has locked it.
+    /// The contender key or the lock's key is gone, or another session has locked it.
     ContenderGone,
     /// No renewal was answered before the lease expired.
     LeaseExpired,

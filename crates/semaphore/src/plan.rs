@@ -386,15 +386,6 @@ fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<Obstacl
             record.limit
         )));
     }
-    let entry = input.entry(WaiterState::Held, Vec::new()).encode().len();
-    let acquisition = Acquisition::of(record.form(), view.prefix(), entry);
-    if !acquisition.fits(settings.slots) {
-        return Some(Obstacle::limit(format!(
-            "{} slots of {key} are more than Consul takes in one transaction; set slots to {} or fewer",
-            settings.slots,
-            acquisition.max_slots()
-        )));
-    }
     input.together.filter(|together| together.room.is_none())?;
     Some(Obstacle::too_large(format!(
         "{} lists {} holders, and with those of the other semaphores whose slots are acquired together the transaction would be larger \

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::SessionId;
 use super::contender::Entry;
 use super::record::{Form, Record};
-use super::size::can_be_granted;
+use super::size::MAX_LIMIT;
 use super::view::{Contender, View};
 
 /// The maximum number of waiters in the handoff list. Each costs 39 bytes in every answer with `.lock`. After so many handoffs, the next
@@ -143,8 +143,8 @@ impl<'a> Waiter<'a> {
     /// Whether a free slot serves it. Otherwise it waits for a higher limit or another format.
     pub(super) fn is_served_by(&self, record: &Record) -> bool {
         // The numbers in `.lock` and in contender keys are untrusted input.
-        let fits = || can_be_granted(record.form(), self.slots);
-        self.slots <= record.limit && (self.slots == 1 || record.form() == Form::List && fits())
+        let most = record.limit.min(if record.form() == Form::List { MAX_LIMIT } else { 1 });
+        self.slots <= most
     }
 
     pub(super) fn is_foreign(&self) -> bool {

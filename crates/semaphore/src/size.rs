@@ -18,8 +18,9 @@ const STEP: usize = 160;
 /// Characters of a session's id.
 const SESSION: usize = 36;
 
-/// The maximum limit that a configuration may have.
-const MAX_LIMIT: u32 = 10_000;
+/// The maximum limit of a semaphore, and the most slots of one client: a transaction of [`MAX_TRANSACTION`] has room for as many
+/// in either form, with the longest key and body.
+pub const MAX_LIMIT: u32 = 5_000;
 
 /// Bytes of a step, or a few more.
 pub(super) fn of_step(op: &Op) -> usize {
@@ -80,21 +81,6 @@ impl Acquisition {
         Self { form, steps: 3 * STEP + keys + SESSION, entry: entry + r#""indexes":[],"#.len() }
     }
 
-    /// Whether the transaction fits for so many slots, with no other holder in `.lock`.
-    pub fn fits(self, slots: u32) -> bool {
-        self.bytes(slots, slots) <= MAX_TRANSACTION
-    }
-
-    /// The maximum number of slots of one session.
-    pub fn max_slots(self) -> u32 {
-        (1..=MAX_LIMIT).rev().find(|slots| self.fits(*slots)).unwrap_or(1)
-    }
-
-    /// The maximum limit if each session has one slot.
-    pub fn max_limit(self) -> u32 {
-        (1..=MAX_LIMIT).rev().find(|limit| self.bytes(*limit, 1) <= MAX_TRANSACTION).unwrap_or(1)
-    }
-
     /// Whether all of these fit into one transaction: each with the number of holders in its `.lock` afterwards, and the number of acquired
     /// slots.
     pub fn fit_together(parts: impl IntoIterator<Item = (Self, u32, u32)>) -> bool {
@@ -117,11 +103,6 @@ impl Acquisition {
         let record = LIMIT + holder(self.form, SESSION).saturating_mul(holders as usize);
         self.steps + of_value(record) + of_value(self.entry + of_numbers(slots))
     }
-}
-
-/// Whether a transaction can grant so many slots to any client. The check is for numbers that other clients wrote.
-pub(super) fn can_be_granted(form: Form, slots: u32) -> bool {
-    slots <= MAX_LIMIT && Acquisition::of(form, "", 0).fits(slots)
 }
 
 /// Bytes of the largest contender value with that body. Names are as long as Kubernetes, DNS and the kernel allow; in a job's
@@ -175,18 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn a_map_lists_fewer_holders_than_a_list() {
-        assert_eq!(plain(Form::List).max_limit(), 10_000);
-        assert_eq!(plain(Form::Map).max_limit(), 8_889);
-    }
-
-    #[test]
-    fn longer_keys_and_bodies_leave_room_for_fewer() {
-        let (long, body) = ("p".repeat(400), "x".repeat(1024));
+    fn all_that_may_be_configured_fits() {
+        // JSON writes each of these characters as six.
+        let (prefix, body) = ("\u{1}".repeat(400), "\u{1}".repeat(1024));
         for form in [Form::List, Form::Map] {
-            let large = Acquisition::configured(form, &long, Some(&body), &[]);
-            assert!(large.max_limit() < plain(form).max_limit());
-            assert!(large.max_slots() < plain(form).max_slots());
+            let large = Acquisition::configured(form, &prefix, Some(&body), &[]);
+            assert!(Acquisition::fit_together([(large, MAX_LIMIT, MAX_LIMIT)]));
         }
     }
 
@@ -233,12 +208,5 @@ mod tests {
             let written: usize = (0..slots).map(|number: u32| number.to_string().len() + 1).sum();
             assert_eq!(of_numbers(slots), written, "{slots}");
         }
-    }
-
-    #[test]
-    fn many_slots_of_one_session_need_their_numbers_too() {
-        assert!(plain(Form::List).fits(8_800) && !plain(Form::List).fits(10_000));
-        let most = plain(Form::List).max_slots();
-        assert!(plain(Form::List).fits(most) && !plain(Form::List).fits(most + 1));
     }
 }

@@ -79,7 +79,7 @@ pub(in crate::cli) enum OutcomeName {
     Configuration,
     /// The slot was lost, and the command was stopped (80).
     SlotLost,
-    /// Any other failure (1).
+    /// Any other failure (1), or a command that cannot be executed (126, 127).
     Failed,
 }
 
@@ -105,8 +105,8 @@ impl RunResult {
 fn outcome_name(exit: Exit, ran: bool) -> OutcomeName {
     match exit {
         Exit::PassedOn(_) | Exit::Done if ran => OutcomeName::CommandEnded,
+        Exit::PassedOn(..128) | Exit::Failed => OutcomeName::Failed,
         Exit::PassedOn(_) | Exit::Done => OutcomeName::Interrupted,
-        Exit::Failed => OutcomeName::Failed,
         Exit::Usage => OutcomeName::Usage,
         Exit::Unavailable => OutcomeName::Unavailable,
         Exit::Timeout => OutcomeName::TimedOut,

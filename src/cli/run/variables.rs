@@ -63,6 +63,9 @@ impl Run {
                 })
             })?;
             fill(&mut self.format, variable, "SLOTKEEPER_FORMAT", |text| Ok::<_, String>(text.to_owned()))?;
+            fill(&mut self.limit_policy, variable, "SLOTKEEPER_LIMIT_POLICY", |text| {
+                Ok::<_, String>(text.to_owned())
+            })?;
             fill(&mut self.prune_delay, variable, "SLOTKEEPER_PRUNE_DELAY", duration::parse)?;
         }
         Ok(())
@@ -121,12 +124,13 @@ mod tests {
             ("p --limit 3", &[("SLOTKEEPER_LIMIT", "3")][..]),
             ("p --lock", &[("SLOTKEEPER_LOCK", "true")]),
             (
-                "p -n 3 --slots 2 --priority -4 --format list --prune-delay 20s",
+                "p -n 3 --slots 2 --priority -4 --format list --limit-policy set --prune-delay 20s",
                 &[
                     ("SLOTKEEPER_LIMIT", "3"),
                     ("SLOTKEEPER_SLOTS", "2"),
                     ("SLOTKEEPER_PRIORITY", "-4"),
                     ("SLOTKEEPER_FORMAT", "list"),
+                    ("SLOTKEEPER_LIMIT_POLICY", "set"),
                     ("SLOTKEEPER_PRUNE_DELAY", "20s"),
                 ],
             ),

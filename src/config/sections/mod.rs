@@ -45,7 +45,7 @@ pub use log::{Log, LogFormat, LogLevel};
 use readiness::RawReadiness;
 use reload::RawReload;
 pub use reload::Reload;
-pub use resource::{Entry, Format, LimitPolicy, MAX_SLOTS, Mode, OnLost, Semaphore, Wait, plain_key};
+pub use resource::{Entry, Format, LimitPolicy, Mode, OnLost, Semaphore, Wait, plain_key};
 use resource::{RawLock, RawSemaphore};
 pub use rules::variable_part;
 use session::RawSession;

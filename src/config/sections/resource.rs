@@ -12,12 +12,10 @@ use crate::config::scalar::{DurationString, Text};
 use crate::config::value::{self, DAY};
 use crate::duration;
 use crate::status::Kind;
-use slotkeeper_semaphore::{Acquisition, Form, is_printable};
+use slotkeeper_semaphore::{MAX_LIMIT, is_printable};
 
 /// Entries in one list. Each has a metric label and several long polls.
 pub(super) const MAX_ENTRIES: usize = 256;
-/// Slots of one semaphore: as many holders as a transaction of 512 KiB can list.
-pub const MAX_SLOTS: u32 = 10_000;
 /// Bytes of a body. Each client that lists the semaphore reads it.
 const MAX_BODY_BYTES: usize = 1024;
 
@@ -33,10 +31,10 @@ pub(super) struct RawSemaphore {
     #[schemars(required, length(min = 1, max = 400))]
     pub(super) prefix: Option<String>,
     /// The number of slots, for all users of the semaphore together.
-    #[schemars(required, range(min = 1, max = 10000))]
+    #[schemars(required, range(min = 1, max = 5000))]
     pub(super) limit: Option<i64>,
     /// The number of slots for this workload, at most the limit. More than 1 needs the format `list`.
-    #[schemars(range(min = 1, max = 10000), extend("default" = 1))]
+    #[schemars(range(min = 1, max = 5000), extend("default" = 1))]
     pub(super) slots: Option<i64>,
     /// Higher goes first; equal priority is first come, first served.
     #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647), extend("default" = 0))]
@@ -282,15 +280,6 @@ fn semaphore(raw: RawSemaphore, at: &FieldPath, findings: &mut Findings) -> Opti
     let prune_at = at.key("prune_delay");
     let prune_delay = value::duration(prune_delay, Duration::ZERO, Duration::ZERO..=DAY, &prune_at, findings);
     let body = body(written_body, &at.key("body"), findings);
-    if let (Some(limit), Some(slots)) = (limit, slots) {
-        let form = match format {
-            Format::List => Form::List,
-            Format::Map => Form::Map,
-        };
-        let prefix = prefix.as_deref().unwrap_or_default();
-        let acquisition = Acquisition::configured(form, prefix, body.as_deref(), &[]);
-        fits_into_a_transaction(acquisition, limit, slots, at, findings);
-    }
     Some(Semaphore {
         entry: Entry {
             kind: Kind::Semaphore,
@@ -340,7 +329,7 @@ fn limit(limit: Option<i64>, at: &FieldPath, findings: &mut Findings) -> Option<
         findings.fault(at, "missing; write the number of slots, at least 1");
         return None;
     };
-    value::number(limit, 1..=MAX_SLOTS, at, findings)
+    value::number(limit, 1..=MAX_LIMIT, at, findings)
 }
 
 fn slots(
@@ -351,7 +340,7 @@ fn slots(
     findings: &mut Findings,
 ) -> Option<u32> {
     let slots_at = at.key("slots");
-    let slots = value::number(slots.unwrap_or(1), 1..=MAX_SLOTS, &slots_at, findings)?;
+    let slots = value::number(slots.unwrap_or(1), 1..=MAX_LIMIT, &slots_at, findings)?;
     if let Some(limit) = limit.filter(|limit| slots > *limit) {
         findings.fault(&slots_at, format!("{slots} is more than the limit, {limit}; write at most {limit}"));
     }
@@ -361,36 +350,6 @@ fn slots(
             .fault(&at.key("format"), "`map` allows one slot for each holder; write `list`, or `slots: 1`");
     }
     Some(slots)
-}
-
-/// Slots are acquired in one transaction, and Consul refuses a transaction of more than 512 KiB.
-fn fits_into_a_transaction(
-    acquisition: Acquisition,
-    limit: u32,
-    slots: u32,
-    at: &FieldPath,
-    findings: &mut Findings,
-) {
-    let max_limit = acquisition.max_limit();
-    if limit > max_limit {
-        findings.fault(
-            &at.key("limit"),
-            format!(
-                "{limit} holders with this `format`, `prefix` and `body` do not fit into a transaction of Consul's; write at \
-                 most {max_limit}"
-            ),
-        );
-    }
-    if !acquisition.fits(slots) {
-        let max_slots = acquisition.max_slots();
-        findings.fault(
-            &at.key("slots"),
-            format!(
-                "{slots} slots do not fit into a transaction of Consul's and could never be acquired; write at most \
-                 {max_slots}"
-            ),
-        );
-    }
 }
 
 /// A name is a metric label, a URL segment and, in capitals, part of a variable's name.

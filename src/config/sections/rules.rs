@@ -10,13 +10,13 @@ use super::RawConfig;
 use super::acquire::{Acquire, RawAcquire};
 use super::drain::Release;
 use super::http::DEFAULT_LISTEN;
-use super::resource::{Format, MAX_ENTRIES, MAX_SLOTS, Mode, RawSemaphore, Wait, is_required};
+use super::resource::{Format, MAX_ENTRIES, Mode, RawSemaphore, Wait, is_required};
 use super::session::DEFAULT_LOCK_DELAY;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::scalar::DurationString;
 use crate::duration::show;
-use slotkeeper_semaphore::{Acquisition, DEFAULT_TTL, Form};
+use slotkeeper_semaphore::{Acquisition, DEFAULT_TTL, Form, MAX_LIMIT};
 
 pub(super) fn check(raw: &RawConfig, findings: &mut Findings) {
     let contended = contended(raw);
@@ -238,7 +238,7 @@ fn obstacles_to_group(raw: &RawConfig) -> Vec<Obstacle> {
 
 /// Consul refuses a transaction of more than 512 KiB, and this one writes the `.lock` keys of the whole group.
 fn too_large_for_one_transaction(required: &[(FieldPath, &RawSemaphore)]) -> Option<Obstacle> {
-    let number = |number: Option<i64>| u32::try_from(number.unwrap_or(1)).unwrap_or(1).min(MAX_SLOTS);
+    let number = |number: Option<i64>| u32::try_from(number.unwrap_or(1)).unwrap_or(1).min(MAX_LIMIT);
     let prefixes: Vec<_> = required
         .iter()
         .filter_map(|(_, one)| one.prefix.as_deref().map(|prefix| normalised(prefix).to_owned()))

@@ -71,11 +71,21 @@ pub(crate) fn unfit_proc() -> Option<&'static str> {
              mount a fresh one: `unshare --pid --fork --mount-proc`, `bwrap --unshare-pid --proc /proc`",
         );
     }
-    let shows_all = shows_us && fs::read_to_string("/proc/1/stat").is_ok();
-    (!shows_all).then_some(
-        "not all processes are shown in /proc (it is not mounted, or with hidepid), so what the command starts could \
-         not be found there and ended; mount it without hidepid",
-    )
+    match fs::read_to_string("/proc/1/stat") {
+        Ok(_) if shows_us => None,
+        Ok(_) => Some(unshown(None)),
+        Err(error) => Some(unshown(Errno::from_io_error(&error))),
+    }
+}
+
+/// Why `/proc` does not show all processes.
+fn unshown(error: Option<Errno>) -> &'static str {
+    if let Some(Errno::MFILE | Errno::NFILE) = error {
+        return "too many files are open to read /proc, so what the command starts could not be found there and ended; \
+                raise the limit of open files (`ulimit -n`, LimitNOFILE=)";
+    }
+    "not all processes are shown in /proc (it is not mounted, or with hidepid), so what the command starts could not be \
+     found there and ended; mount it without hidepid"
 }
 
 /// Kills and reaps the descendants of a guard that has gone. Returns whether any was left. `is_spared`: the process group is a
@@ -98,6 +108,15 @@ pub(in crate::workload) fn end_orphans(is_spared: impl Fn(Pid) -> bool) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_few_open_files_are_no_hidden_processes() {
+        for (error, expected) in
+            [(Some(Errno::MFILE), "ulimit -n"), (Some(Errno::NOENT), "hidepid"), (None, "hidepid")]
+        {
+            assert!(unshown(error).contains(expected), "{error:?}");
+        }
+    }
 
     #[test]
     fn a_child_descends_from_us_until_it_is_reaped() {

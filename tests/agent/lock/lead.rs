@@ -140,11 +140,11 @@ fn a_lost_lock_is_reported_with_its_reason_and_acquired_again() {
     // Deleted by an operator.
     let before = token(&agent);
     operator.delete(KEY);
-    wait_for("it to notice", || lost(&agent, "evicted") == 1.0 && token(&agent) > before);
+    wait_for("it to notice", || lost(&agent, "contender_gone") == 1.0 && token(&agent) > before);
     // Unlocked by another program, in our session's name.
     let before = token(&agent);
     operator.put(KEY, "", Put::Release(&agent.session()), FLAGS);
-    wait_for("it to notice", || lost(&agent, "evicted") == 2.0 && token(&agent) > before);
+    wait_for("it to notice", || lost(&agent, "evicted") == 1.0 && token(&agent) > before);
     // Its session is destroyed.
     let (before, session) = (token(&agent), agent.session());
     operator.destroy(&session);

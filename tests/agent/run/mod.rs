@@ -1,6 +1,7 @@
 //! `slotkeeper run`: a real command on a real slot.
 
 mod command;
+mod early;
 mod fence;
 mod fencing;
 #[path = "../../support/agent/job.rs"]

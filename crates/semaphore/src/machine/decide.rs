@@ -11,7 +11,7 @@ use crate::plan;
 use crate::plan::{Plan, PlanInput, PlanOutcome, Refresh, Role};
 use crate::settings::{OnLost, Primitive};
 use crate::timing::{MAX_CLEANUP_DELAY, MAX_CONFIRM_INTERVAL, MAX_LIST_INTERVAL, WATCH_WAIT, half};
-use crate::view::View;
+use crate::view::{LockKeyState, View};
 use crate::{Moment, Obstacle, SessionId};
 
 impl Machine {
@@ -161,8 +161,13 @@ impl Machine {
 
     /// A consistent read shows that the slots are no longer held.
     fn conclude_loss(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        let in_record = view.record().is_some_and(|record| record.slots_of(session) == self.settings.slots);
-        let contender_gone = in_record && view.contender(session).is_none();
+        let was_listed = match &view.lock {
+            LockKeyState::Record { record, .. } => record.slots_of(session) == self.settings.slots,
+            // An eviction deletes no `.lock` and no key of a lock.
+            LockKeyState::Missing => true,
+            LockKeyState::Single(_) | LockKeyState::Conflict { .. } => false,
+        };
+        let contender_gone = was_listed && view.contender(session).is_none();
         self.lose(if contender_gone { LossReason::ContenderGone } else { LossReason::Evicted }, cx);
     }
 

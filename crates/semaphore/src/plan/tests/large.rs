@@ -1,7 +1,7 @@
 //! Grants that are nearly, or quite, larger than Consul takes.
 
 use super::*;
-use crate::size::{self, Acquisition};
+use crate::size::{self, MAX_LIMIT};
 
 /// As long as a prefix may be.
 fn prefix() -> String {
@@ -57,30 +57,6 @@ fn one_for_whom_the_others_leave_no_room_says_so_and_keeps_its_place() {
 }
 
 #[test]
-fn more_slots_than_a_transaction_can_give_are_refused_and_one_fewer_is_acquired() {
-    let (own, who, dead_since) = (id(99_999), Identity::default(), BTreeMap::new());
-    let session = SessionId::from(own.as_str());
-    let of = |slots| Settings { prefix: prefix(), body: Some("x".repeat(1024)), ..settings(10_000, slots) };
-    let one = of(10_000);
-    let entry =
-        plan_input(&session, &one, &who, &dead_since).entry(WaiterState::Held, Vec::new()).encode().len();
-    let most = Acquisition::of(Form::List, &prefix(), entry).max_slots();
-    for empty in [View::new(&prefix(), Vec::new(), 50), view_with(0, &own)] {
-        let in_line = empty.contender(&session).is_some();
-        let settings = of(most);
-        let plan = hold(&empty, plan_input(&session, &settings, &who, &dead_since), NOW);
-        assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: true });
-        assert!(sent(&plan) <= size::MAX_TRANSACTION && sent(&plan) > size::MAX_TRANSACTION - 1024);
-        let settings = of(most + 1);
-        let plan = hold(&empty, plan_input(&session, &settings, &who, &dead_since), NOW);
-        let PlanOutcome::Blocked(Obstacle { why, .. }) = &plan.outcome else { panic!("{:?}", plan.outcome) };
-        assert!(why.contains(&format!("set slots to {most} or fewer")), "{why}");
-        // It would stand in the others' way.
-        assert_eq!(plan.write.is_some(), in_line);
-    }
-}
-
-#[test]
 fn all_that_may_be_configured_can_be_acquired() {
     let (own, dead_since) = (id(99_999), BTreeMap::new());
     let session = SessionId::from(own.as_str());
@@ -96,9 +72,8 @@ fn all_that_may_be_configured_can_be_acquired() {
         pid: Some(u32::MAX),
     };
     let body = "\u{1}".repeat(1024);
-    let most = Acquisition::configured(Form::List, &prefix(), Some(&body), &[]).max_slots();
     let settings =
-        Settings { prefix: prefix(), body: Some(body), priority: i32::MIN, ..settings(10_000, most) };
+        Settings { prefix: prefix(), body: Some(body), priority: i32::MIN, ..settings(MAX_LIMIT, MAX_LIMIT) };
     let nonce = id(7);
     let wall = "2026-01-02T03:04:05.123456789+00:00";
     let input = PlanInput { nonce: Some(&nonce), wall, ..plan_input(&session, &settings, &who, &dead_since) };
