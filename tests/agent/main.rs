@@ -74,6 +74,7 @@ mod restart;
 mod run;
 mod schemas;
 mod service_manager;
+mod session_node;
 mod session_settings;
 mod sessions;
 mod set_limit;

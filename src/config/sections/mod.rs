@@ -48,7 +48,7 @@ pub use resource::{Entry, Format, LimitPolicy, MAX_SLOTS, Mode, OnLost, Semaphor
 use resource::{RawLock, RawSemaphore};
 pub use rules::variable_part;
 use session::RawSession;
-pub use session::{Behavior, Session};
+pub use session::{Behavior, Session, SessionNode};
 use workload::RawWorkload;
 pub use workload::Workload;
 
