@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// Instead: cut the holder of a slot off from Consul, that of ours and that of `consul lock`, so many times.
     #[arg(long, value_name = "TRIALS", num_args = 0..=1, default_missing_value = "3")]
     pub(crate) black_hole: Option<u32>,
+    /// Instead: restart a client agent, and servers one by one, so many times each, under twenty jobs.
+    #[arg(long, value_name = "RESTARTS", num_args = 0..=1, default_missing_value = "10")]
+    pub(crate) restarts: Option<u32>,
     /// What `cargo bench` passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,

@@ -34,6 +34,7 @@ mod black_hole;
 mod faults;
 mod job;
 mod plan;
+mod restarts;
 mod stage;
 mod verdict;
 
@@ -68,6 +69,9 @@ async fn main() -> ExitCode {
     raise_descriptor_limit();
     let violations = LocalSet::new()
         .run_until(async {
+            if let Some(restarts) = arguments.restarts {
+                return restarts::play(restarts).await;
+            }
             match arguments.black_hole {
                 Some(trials) => black_hole::play(trials).await,
                 None => play(&arguments).await,

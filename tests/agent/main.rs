@@ -71,6 +71,7 @@ mod readme;
 mod reload;
 mod removed;
 mod restart;
+mod restarts;
 mod run;
 mod schemas;
 mod service_manager;
