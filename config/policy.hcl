@@ -6,5 +6,8 @@ key_prefix "service/warehouse/writers/" { policy = "write" }
 # For each single-key lock, its key.
 key "service/nightly/leader" { policy = "write" }
 
-# The session that holds them. If session.node ties it to one node, `session "NODE"` is enough.
-session_prefix "" { policy = "write" }
+# The session that holds them, on the catalog node of session.node. For `session.node: agent` write `session_prefix ""`.
+session "slotkeeper" { policy = "write" }
+
+# The registration of that node, where it is missing.
+node "slotkeeper" { policy = "write" }

@@ -25,6 +25,7 @@ mod progress;
 mod reload_report;
 mod schema_version;
 mod service_manager;
+mod session_node;
 mod shutdown;
 mod status;
 mod stderr;
@@ -78,6 +79,9 @@ pub mod internals {
     }
     pub mod service_manager {
         pub use crate::service_manager::Lifecycle;
+    }
+    pub mod session_node {
+        pub use crate::session_node::{AUTO_NODE, NODE_RULE, SESSION_RULE};
     }
     pub mod shutdown {
         pub use crate::shutdown::{REPEATED_SIGNAL, SignalRequest, SignalRequests};

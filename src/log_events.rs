@@ -2,6 +2,7 @@
 
 // Session and token.
 pub const SESSION_CREATED: &str = "session created";
+pub const SESSION_NODE_REFUSED: &str = "sessions created on the addressed agent's node";
 pub const SESSION_RESUMED: &str = "session resumed";
 pub const SESSION_ENDED: &str = "session ended";
 pub const SESSION_TAKEN: &str = "session resumed by another process";

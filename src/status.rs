@@ -27,8 +27,7 @@ pub use agent::{Agent, Check, Session};
 pub use changes::{Change, Event, Id, Subject};
 use configuration::ConfigurationReport;
 pub use configuration::{Configuration, LastReload};
-use consul::ConsulReport;
-pub use consul::{Address, AddressState};
+pub use consul::{Address, AddressState, ConsulReport};
 pub use entry::Entry;
 pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock};
@@ -53,7 +52,7 @@ pub struct Status {
     /// The connection to Consul.
     #[serde(default)]
     #[schema(required = true)]
-    consul: ConsulReport,
+    pub consul: ConsulReport,
     /// The session of all slots; null before there is one.
     #[schema(required = true)]
     pub session: Option<Session>,
@@ -113,8 +112,8 @@ pub struct Snapshot {
     pub started_up: bool,
     /// The configuration in force.
     pub configuration: Configuration,
-    /// Consul's addresses, in the order of the configuration.
-    pub consul: Vec<Address>,
+    /// The connection to Consul.
+    pub consul: ConsulReport,
     /// The session, once there is one.
     pub session: Option<Session>,
     /// The semaphores, in the order of the configuration. Unchanged ones are shared with the snapshot before.
@@ -233,7 +232,7 @@ impl Snapshot {
                 now: wall.text(now),
             },
             configuration: self.configuration.report(wall),
-            consul: ConsulReport { addresses: self.consul.clone() },
+            consul: self.consul.clone(),
             session,
             semaphores: self.semaphores.iter().map(|one| self.semaphore_report(one, now, wall)).collect(),
             locks: self.locks.iter().map(|one| self.lock_report(one, now, wall)).collect(),

@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     /// Instead: kill the holder of a slot together with the lookout of its queue, so many times, and let clients with short waits come.
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) impatient: Option<u32>,
+    /// Instead: restart a client agent, and servers one by one, so many times each, under twenty jobs.
+    #[arg(long, value_name = "RESTARTS", num_args = 0..=1, default_missing_value = "10")]
+    pub(crate) restarts: Option<u32>,
     /// What `cargo bench` passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,

@@ -36,6 +36,7 @@ mod faults;
 mod impatient;
 mod job;
 mod plan;
+mod restarts;
 mod stage;
 mod verdict;
 
@@ -70,6 +71,9 @@ async fn main() -> ExitCode {
     raise_descriptor_limit();
     let violations = LocalSet::new()
         .run_until(async {
+            if let Some(restarts) = arguments.restarts {
+                return restarts::play(restarts).await;
+            }
             match (arguments.black_hole, arguments.crossed, arguments.impatient) {
                 (Some(trials), ..) => black_hole::play(trials).await,
                 (_, Some(rounds), _) => crossed::play(rounds, arguments.seed).await,

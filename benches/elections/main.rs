@@ -17,16 +17,14 @@
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
-mod stage;
-
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use rustix::process::{Signal, kill_process};
 use slotkeeper_test_seed as seed;
-use stage::{CLIENT, Stage};
 use support::consul::binary;
+use support::shipped::{CLIENT, Stage};
 
 const SLOTKEEPER: &str = env!("CARGO_BIN_EXE_slotkeeper");
 /// Commands of each kind at each stop.

@@ -105,7 +105,7 @@ impl Agent {
         let client = self.client_for_now();
         while let Some(key) = self.leases.next_touched() {
             loop {
-                let notices = self.leases.carry_out(key, &client, &self.spec, &mut self.requests, now);
+                let notices = self.leases.carry_out(key, &client, &self.sessions, &mut self.requests, now);
                 if notices.is_empty() {
                     break;
                 }

@@ -15,7 +15,8 @@ use super::listings::Listings;
 use super::watches::{self, Answer, Schedule, Watch, WatchAnswer};
 use crate::bridge;
 use crate::log_events::LONG_POLLS_CUT;
-use slotkeeper_consul::{Client, Read, SessionSpec};
+use crate::session_node::Sessions;
+use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::{Event, Failure, Keeper, Listing, Moment, Name, Notice};
 
 /// The keeper that a request belongs to.
@@ -134,14 +135,14 @@ impl Driver {
     pub(super) fn carry_out(
         &mut self,
         client: &Client,
-        spec: &SessionSpec,
+        sessions: &Sessions,
         requests: &mut Requests,
         now: Moment,
     ) -> Vec<Notice> {
         let mut notices = Vec::new();
         let owner = self.owner;
         while let Some(command) = self.keeper.next_command() {
-            match execute::work(command, &self.keeper, client.clone(), spec) {
+            match execute::work(command, &self.keeper, client.clone(), sessions) {
                 Work::Request(request) => {
                     requests.tasks.spawn(async move { Done::Event(owner, request.await) });
                 }

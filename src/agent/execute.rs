@@ -6,7 +6,8 @@ use futures_util::future::BoxFuture;
 
 use super::translate;
 use crate::bridge;
-use slotkeeper_consul::{self, Client, Read, SessionSpec};
+use crate::session_node::Sessions;
+use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::{Command, Event, Keeper, Name, Notice};
 
 /// What a command leads to.
@@ -26,17 +27,16 @@ pub(super) enum Work {
 }
 
 /// The client bounds the time of a request, and the core that of a renewal.
-pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &SessionSpec) -> Work {
+pub(super) fn work(command: Command, keeper: &Keeper, client: Client, sessions: &Sessions) -> Work {
     match command {
         Command::CreateSession => {
-            let spec = spec.clone();
+            let sessions = sessions.clone();
             Work::Request(Box::pin(async move {
-                let answer = client.session_create(&spec).await;
-                Event::SessionCreated(answer.map(Into::into).map_err(|error| bridge::failure(&error)))
+                Event::SessionCreated(sessions.create(&client).await.map(Into::into))
             }))
         }
         Command::RenewSession { session, sent, timeout } => {
-            let configured = spec.ttl;
+            let configured = sessions.spec.ttl;
             Work::Request(Box::pin(async move {
                 let answer = bridge::renew(&client, &session, timeout).await;
                 Event::SessionRenewed(sent, answer.map(|session| translate::ttl(&session, configured)))

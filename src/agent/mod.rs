@@ -47,6 +47,7 @@ use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::progress::Progress;
 use crate::service_manager::Lifecycle;
+use crate::session_node::Sessions;
 use crate::shutdown::{SignalRequest, SignalRequests};
 use crate::status::{Configuration, Snapshot};
 use crate::telemetry;
@@ -54,7 +55,7 @@ use crate::watchdog::{HEARTBEAT, Watchdog};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
-use slotkeeper_consul::{Client, SessionSpec};
+use slotkeeper_consul::Client;
 use slotkeeper_semaphore::{Event, Keeper, Moment, Name, Start};
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ pub fn ended_before_start(request: SignalRequest) -> Ended {
 struct Agent {
     parts: Parts,
     client: Client,
-    spec: SessionSpec,
+    sessions: Sessions,
     /// The keeper of the slots that the agent holds itself.
     own: Driver,
     /// The configured names of those semaphores and locks.
@@ -226,7 +227,7 @@ impl Agent {
         }
         let agent = Self {
             client,
-            spec: translate::session_spec(config),
+            sessions: translate::sessions(config),
             own: Driver::new(Owner::Agent, Keeper::new(start, now)),
             labels,
             pending: BTreeSet::new(),
@@ -431,7 +432,7 @@ impl Agent {
     fn carry_out(&mut self, now: Moment) {
         let client = self.client_for_now();
         loop {
-            let notices = self.own.carry_out(&client, &self.spec, &mut self.requests, now);
+            let notices = self.own.carry_out(&client, &self.sessions, &mut self.requests, now);
             if notices.is_empty() {
                 break;
             }

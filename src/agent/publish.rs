@@ -11,7 +11,7 @@ use crate::clock;
 use crate::log_events::{NOT_READY, READY};
 use crate::progress::View;
 use crate::service_manager::Lifecycle;
-use crate::status::{Configuration, Event, Id, LastReload, Snapshot, Stage};
+use crate::status::{Configuration, ConsulReport, Event, Id, LastReload, Snapshot, Stage};
 use slotkeeper_semaphore::{Identity, Moment};
 
 /// A snapshot for changes of leases alone is published at most this often: building it for hundreds of leases takes longer
@@ -32,7 +32,7 @@ pub fn before_start(now: Moment) -> Snapshot {
     // Event ids of two processes must not be confused.
     let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
     let (stage, started_up) = (Stage::Starting, false);
-    let (consul, session, semaphores, locks) = (Vec::new(), None, Vec::new(), Vec::new());
+    let (consul, session, semaphores, locks) = (ConsulReport::default(), None, Vec::new(), Vec::new());
     let configuration = Configuration { loaded_at: now, last_reload: LastReload::None };
     Snapshot {
         id,
@@ -117,7 +117,10 @@ impl Agent {
         let ready = snapshot.is_ready(now);
         self.started_up |= ready;
         snapshot.started_up = self.started_up;
-        snapshot.consul = snapshot::addresses(&self.client);
+        snapshot.consul = ConsulReport {
+            addresses: snapshot::addresses(&self.client),
+            session_node_refusal: self.sessions.refusal().map(str::to_owned),
+        };
         snapshot.configuration = self.configuration;
         if let Some(session) = &mut snapshot.session {
             session.created_at = self.session_created_at;

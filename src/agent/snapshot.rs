@@ -144,7 +144,7 @@ pub(super) fn snapshot(
             Kind::Semaphore | Kind::Lock => {}
         }
     }
-    let (started_up, changes, consul) = (false, Arc::default(), Vec::new());
+    let (started_up, changes, consul) = (false, Arc::default(), status::ConsulReport::default());
     let configuration = Configuration { loaded_at: started_at, last_reload: LastReload::None };
     let who = keeper.who().clone();
     Snapshot {

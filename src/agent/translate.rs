@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Entry, Mode, Wait};
+use crate::config::{self, Entry, Mode, SessionNode, Wait};
+use crate::session_node::Sessions;
 use crate::status;
 use crate::{clock, user};
 use slotkeeper_consul::{self, SessionSpec};
@@ -152,7 +153,8 @@ pub(super) fn session_title(config: &config::Config) -> String {
     config.session.name.clone().unwrap_or_else(title)
 }
 
-pub(super) fn session_spec(config: &config::Config) -> SessionSpec {
+/// How its sessions are created.
+pub(super) fn sessions(config: &config::Config) -> Sessions {
     let config::Session {
         watch_grace: _,
         state_file: _,
@@ -166,7 +168,7 @@ pub(super) fn session_spec(config: &config::Config) -> SessionSpec {
     } = &config.session;
     let colon = if name.is_some() { "" } else { ":" };
     let who = identity(&config.identity).in_words().unwrap_or_default();
-    SessionSpec {
+    let spec = SessionSpec {
         name: format!("{}{colon} {who}", session_title(config)).trim_end().to_owned(),
         ttl: *ttl,
         behavior: match behavior {
@@ -174,10 +176,11 @@ pub(super) fn session_spec(config: &config::Config) -> SessionSpec {
             config::Behavior::Release => slotkeeper_consul::Behavior::Release,
         },
         lock_delay: *lock_delay,
-        node: node.clone(),
+        node: if let SessionNode::Named(node) = node { Some(node.clone()) } else { None },
         node_checks: node_checks.clone(),
         service_checks: service_checks.clone(),
-    }
+    };
+    if *node == SessionNode::Auto { Sessions::on_auto_node(spec) } else { Sessions::on_named_node(spec) }
 }
 
 /// The agent's identity, from the environment and the machine. Overlong names are cut, since each contender key contains them.

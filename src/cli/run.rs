@@ -112,7 +112,7 @@ pub(super) struct Run {
     /// TTL of the session, and the longest time that a command runs after contact with Consul is lost; by default 45s [env: SLOTKEEPER_SESSION_TTL]
     #[arg(help_heading = "Session", long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Catalog node that the session is tied to; by default the addressed agent's own [env: SLOTKEEPER_SESSION_NODE]
+    /// Catalog node that the session is tied to; `auto`, `agent` or a name; by default `auto` [env: SLOTKEEPER_SESSION_NODE]
     #[arg(help_heading = "Session", long, value_name = "NODE")]
     node: Option<String>,
     /// Time from the death of a holder until its slot is reclaimed; by default 0s [env: SLOTKEEPER_PRUNE_DELAY]

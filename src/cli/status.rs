@@ -265,7 +265,11 @@ fn table_of(report: &Status, layout: Layout) -> String {
     let ready = if report.agent.ready { "ready" } else { "not ready" };
     let Agent { version, state, .. } = &report.agent;
     let state = state.as_str();
-    let agent = window::wrap(&format!("agent {version} {state}, {ready}; {session}"), layout.columns);
+    let mut agent = window::wrap(&format!("agent {version} {state}, {ready}; {session}"), layout.columns);
+    if let Some(why) = &report.consul.session_node_refusal {
+        let remark = format!("sessions are on the addressed agent's node, and end when it leaves: {why}");
+        agent.push_str(&window::wrap(&remark, layout.columns));
+    }
     format!("{}\n{agent}", tables.join("\n"))
 }
 

@@ -35,8 +35,8 @@ pub use overrides::Overrides;
 pub use path::FieldPath;
 pub use sections::{
     Acquire, Behavior, Config, Control, Drain, Entry, Format, Hooks, Http, Kind, LimitPolicy, Listen, Log,
-    LogFormat, LogLevel, Mode, OnLost, Release, Reload, Semaphore, Session, Wait, Workload, plain_key,
-    variable_part,
+    LogFormat, LogLevel, Mode, OnLost, Release, Reload, Semaphore, Session, SessionNode, Wait, Workload,
+    plain_key, variable_part,
 };
 pub use value::no_system_path;
 

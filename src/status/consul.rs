@@ -42,9 +42,13 @@ pub struct Address {
 /// The connection to Consul.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Consul)]
-pub(super) struct ConsulReport {
+pub struct ConsulReport {
     /// Its addresses, in the configuration's order.
     #[serde(default)]
     #[schema(required = true)]
-    pub(super) addresses: Vec<Address>,
+    pub addresses: Vec<Address>,
+    /// Why sessions are on the addressed agent's node and not on the node `slotkeeper`, with the missing ACL rule; null if they are not.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub session_node_refusal: Option<String>,
 }

@@ -17,6 +17,7 @@ use crate::support::consul::Setup;
 use crate::wait_for;
 
 mod filtered;
+mod node;
 mod run;
 
 const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
@@ -28,9 +29,13 @@ const STRANGER: &str = "57a9be57-0000-4000-8000-000000000000";
 
 /// A Consul with ACLs, and a token that may do what an agent of `service/s` needs and no more.
 fn denying() -> Consul {
+    denying_with(Consul::start_with)
+}
+
+fn denying_with(start: fn(Setup) -> Consul) -> Consul {
     let tokens = format!("tokens {{ master = \"{ROOT}\", agent = \"{ROOT}\" }}");
     let config = format!("acl {{ enabled = true, default_policy = \"deny\", {tokens} }}");
-    let consul = Consul::start_with(Setup { config, token: Some(ROOT.into()), ..Setup::default() });
+    let consul = start(Setup { config, token: Some(ROOT.into()), ..Setup::default() });
     let rules =
         r#"key_prefix \"service/s/\" { policy = \"write\" } session_prefix \"\" { policy = \"write\" }"#;
     for (path, body) in [

@@ -133,11 +133,6 @@ fn a_removed_server_lets_nobody_in_too_early(cure: (&str, &str)) {
     let cluster = Cluster::start_with(true);
     let leader = cluster.leader();
     let cut = (leader + 1) % 3;
-    let node = r#"{"Node": "slots", "Address": "127.0.0.1", "NodeMeta": {"external-node": "true"}}"#;
-    wait_for("the node to be registered, perhaps after an election", || {
-        let register = http::put(cluster.servers.addr(leader), "/v1/catalog/register", node);
-        cluster.runtime.block_on(register).status == 200
-    });
     let (of_session, of_semaphore) = cure;
     let start = |server: usize, script: &str| {
         let config = format!(
@@ -171,14 +166,14 @@ fn a_removed_server_lets_nobody_in_too_early(cure: (&str, &str)) {
 
 /// A session that is tied to a node which is no server's has its whole TTL.
 #[test]
-fn a_node_of_its_own_keeps_the_session_of_a_client_of_a_removed_server() {
-    a_removed_server_lets_nobody_in_too_early((", node: slots", ""));
+fn the_default_node_keeps_the_session_of_a_client_of_a_removed_server() {
+    a_removed_server_lets_nobody_in_too_early(("", ""));
 }
 
 /// Whoever finds a dead holder leaves it the time in which its command may still live.
 #[test]
 fn a_prune_delay_keeps_the_slot_of_a_client_of_a_removed_server() {
-    a_removed_server_lets_nobody_in_too_early(("", ", prune_delay: 20s"));
+    a_removed_server_lets_nobody_in_too_early((", node: agent", ", prune_delay: 20s"));
 }
 
 /// Slots are kept where the lease allows.

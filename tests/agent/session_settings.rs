@@ -91,7 +91,7 @@ fn every_key_is_stored_as_it_is_written() {
         assert_eq!((session.ttl.as_str(), session.behavior), (ttl, behavior), "{keys}");
         let called = format!("{name} {} pid {}", host(), agent.pid());
         assert_eq!((session.lock_delay, &*session.name), (lock_delay, &*called), "{keys}");
-        assert_eq!(session.node, "test");
+        assert_eq!(session.node, "slotkeeper");
         // None, and not Consul's default of `serfHealth`.
         assert_eq!((session.node_checks, session.service_checks), (vec![], vec![]));
         assert_eq!(agent.terminate(), Some(0));

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::consul::Consul;
 use crate::helm::{VERSIONS, chart, helm, rendered, repository, to_render, yaml};
-use crate::http::request_with;
 use crate::kubelet::Phase;
 use crate::scene::{LIVES, Scene};
 
@@ -35,10 +34,6 @@ fn its_values_are_those_of_the_cron_job_that_it_names() {
 #[test]
 fn its_pod_runs_on_a_slot_and_answers_its_commands() {
     let consul = Consul::start();
-    let node = r#"{"Node": "slotkeeper", "Address": "127.0.0.1"}"#;
-    let length = format!("Content-Length: {}\r\n", node.len());
-    let reply = request_with(&consul.address(), "PUT /v1/catalog/register", &length, node);
-    assert_eq!(reply.status, 200, "{}", reply.body);
     let mut values = values();
     // This Consul has no TLS and asks for no token; `secured` has one that does.
     values["consul"] = json!({"address": "$CONSUL"});

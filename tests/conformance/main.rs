@@ -122,6 +122,7 @@ fn session_scenarios() -> Vec<Scenario> {
         ttls_have_bounds,
         lock_delays_are_read_as_go_does,
         checks_have_two_names,
+        sessions_live_on_registered_nodes,
         lists_show_every_session,
         behavior_release_keeps_keys_and_delete_removes_them,
     ]

@@ -128,6 +128,32 @@ pub async fn checks_have_two_names(t: &mut Target) {
     }
 }
 
+pub async fn sessions_live_on_registered_nodes(t: &mut Target) {
+    let on = |more: &str| format!(r#"{{"Node":"Slots-Node","TTL":"10s"{more}}}"#);
+    let (bare, checked) = (on(r#","NodeChecks":[]"#), on(""));
+    assert_eq!(t.put("/v1/session/create", &bare).await.status, 500, "it is missing");
+    for (body, status) in [
+        ("", 400),
+        ("[]", 400),
+        ("null", 500),
+        (r#"{"Node":1}"#, 400),
+        (r#"{"Address":"127.0.0.1"}"#, 500),
+        (r#"{"Node":"slots-node"}"#, 500),
+        (r#"{"Node":"slots-node","Address":"127.0.0.1","Datacenter":"nope"}"#, 500),
+        (r#"{"Node":"slots-node","Address":"127.0.0.1","SkipNodeUpdate":true}"#, 200),
+        // It stays as it is.
+        (r#"{"Datacenter":"dc1","Node":"slots-node","Address":"192.0.2.7","SkipNodeUpdate":true}"#, 200),
+    ] {
+        assert_eq!(t.put("/v1/catalog/register", body).await.status, status, "{body}");
+    }
+    for (method, status) in [("GET", 405), ("OPTIONS", 200)] {
+        assert_eq!(t.send(method, "/v1/catalog/register", Body::None).await.status, status);
+    }
+    // Consul does not tell names of nodes apart by case.
+    assert_eq!(show(t, &bare).await["Node"], "Slots-Node");
+    assert_eq!(t.put("/v1/session/create", &checked).await.status, 500, "it has no check");
+}
+
 pub async fn lists_show_every_session(t: &mut Target) {
     // What other scenarios left would be in the list.
     for session in http::get(t.addr(), "/v1/session/list").await.json().as_array().unwrap() {

@@ -25,6 +25,7 @@ pub mod ports;
 pub mod processes;
 pub mod proxy;
 pub mod relay;
+pub mod shipped;
 pub mod sources;
 pub mod traffic;
 pub mod wait;

@@ -9,8 +9,8 @@
 //! - There are no peers, no elections, no forwarding to a leader, no `?stale` that is stale, no disk, no snapshots.
 //! - Access control is one token that has fewer rights than the others ([`Restricted`]). There are no policies, no logins, no
 //!   namespaces or partitions, no TLS.
-//! - The catalogue is one node with one check that always passes. Services, health, events, prepared queries and the
-//!   operations of a transaction on anything but keys do not exist.
+//! - The catalogue is one node with one check that always passes, and the nodes that were registered for sessions. Services,
+//!   health, events, prepared queries and the operations of a transaction on anything but keys do not exist.
 //! - Answers are never compressed. HTTP is 1.1 alone.
 //! - The [time-outs](Options::write_timeout) are those of Go's HTTP server, with which they were compared; no Consul that
 //!   has these settings was tried. The one for reads bounds a request's body, not its head. Idle connections stay for 11

@@ -240,6 +240,11 @@ impl Client {
         matches!(*self.token, Token::Anonymous)
     }
 
+    /// The datacenter of [`Settings::datacenter`], for the one request that Consul reads it from the body of.
+    pub(super) fn datacenter(&self) -> Option<&str> {
+        self.shared.scope.iter().find(|(name, _)| *name == "dc").map(|(_, value)| value.as_str())
+    }
+
     /// The read with its wait limited to [`Settings::max_wait`].
     pub(super) fn bounded(&self, read: Read) -> Read {
         read.at_most(self.shared.max_wait)
@@ -377,6 +382,7 @@ pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
         | Operation::KvDelete
         | Operation::Login
         | Operation::Logout
+        | Operation::NodeRegister
         | Operation::Leader
         | Operation::Peers => answer.status == 200,
     }

@@ -35,6 +35,8 @@ pub enum Operation {
     Login,
     /// The end of a token from a login: `POST /v1/acl/logout`.
     Logout,
+    /// The registration of a catalog node: `PUT /v1/catalog/register`.
+    NodeRegister,
     /// The leader's address: `GET /v1/status/leader`.
     Leader,
     /// The addresses of the servers: `GET /v1/status/peers`.
@@ -43,7 +45,7 @@ pub enum Operation {
 
 impl Operation {
     /// All values, for a program that creates its metrics at the start.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::SessionCreate,
         Self::SessionRenew,
         Self::SessionDestroy,
@@ -58,6 +60,7 @@ impl Operation {
         Self::Txn,
         Self::Login,
         Self::Logout,
+        Self::NodeRegister,
         Self::Leader,
         Self::Peers,
     ];
@@ -66,7 +69,7 @@ impl Operation {
     /// series in every agent.
     pub const fn label(self) -> &'static str {
         match self {
-            Self::SessionCreate | Self::SessionDestroy => "session_write",
+            Self::SessionCreate | Self::SessionDestroy | Self::NodeRegister => "session_write",
             Self::SessionRenew => "session_renew",
             Self::SessionInfo | Self::SessionList => "session_read",
             Self::KvGet => "kv_get",
@@ -96,6 +99,7 @@ impl Operation {
             Self::Txn => "cannot commit a transaction on",
             Self::Login => "cannot log in by",
             Self::Logout => "cannot log out",
+            Self::NodeRegister => "cannot register the catalog node",
             Self::Leader => "cannot ask for the leader",
             Self::Peers => "cannot ask for the servers",
         }
@@ -111,7 +115,8 @@ impl Operation {
             | Self::KvDelete
             | Self::Txn
             | Self::Login
-            | Self::Logout => true,
+            | Self::Logout
+            | Self::NodeRegister => true,
             Self::SessionInfo
             | Self::SessionList
             | Self::KvGet

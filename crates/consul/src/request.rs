@@ -111,7 +111,8 @@ impl Request {
             | Operation::SessionRenew
             | Operation::SessionDestroy
             | Operation::Login
-            | Operation::Logout => Lane::Lease,
+            | Operation::Logout
+            | Operation::NodeRegister => Lane::Lease,
             Operation::SessionInfo
             | Operation::SessionList
             | Operation::KvGet

@@ -96,6 +96,19 @@ struct Create<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Register<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datacenter: Option<&'a str>,
+    node: &'a str,
+    address: &'a str,
+    skip_node_update: bool,
+}
+
+/// The address of a node that nothing runs on. Consul demands one and does not use it.
+const NO_ADDRESS: &str = "127.0.0.1";
+
+#[derive(Serialize)]
 struct ServiceCheck<'a> {
     #[serde(rename = "ID")]
     id: &'a str,
@@ -144,6 +157,22 @@ impl Client {
         }
         self.leased(&created.id, sent, Some(spec.ttl));
         Ok(created.id)
+    }
+
+    /// Registers a catalog node for sessions, without a check and without a service. A node of that name that exists stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As for any request. [`Kind::Denied`] also where the node exists.
+    pub async fn register_node(&self, node: &str) -> Result<(), Error> {
+        let body =
+            Register { datacenter: self.datacenter(), node, address: NO_ADDRESS, skip_node_update: true };
+        let body = serde_json::to_vec(&body).map_err(|error| {
+            let tried = self.tried(Operation::NodeRegister, node);
+            Error::new(tried, Kind::BadRequest, error.to_string())
+        })?;
+        let request = Request::put(Operation::NodeRegister, "catalog/register", node);
+        self.send(request.body(body)).await?.json::<bool>().map(drop)
     }
 
     /// Renews a session for one more TTL. Consul counts it from the arrival of the request. Callers must count it from before the

@@ -19,8 +19,9 @@ use crate::about::{About, log_about};
 use crate::config::Entry;
 use crate::control::request::{Grant, Refusal, Released};
 use crate::log_events::{LEASE_EXPIRED, LEASE_NOT_RELEASED};
+use crate::session_node::Sessions;
 use crate::status::{self, Subject};
-use slotkeeper_consul::{Client, SessionSpec};
+use slotkeeper_consul::Client;
 use slotkeeper_semaphore::{self, Event, Failure, Keeper, Machine, Moment, Name, Notice, Phase, Settings};
 
 use agenda::Agenda;
@@ -94,7 +95,7 @@ impl Leases {
         &mut self,
         key: Key,
         client: &Client,
-        spec: &SessionSpec,
+        sessions: &Sessions,
         requests: &mut Requests,
         now: Moment,
     ) -> Vec<Notice> {
@@ -102,7 +103,7 @@ impl Leases {
         if !self.unshown.contains(id) {
             self.unshown.insert(Name::clone(id));
         }
-        let notices = driver.carry_out(client, spec, requests, now);
+        let notices = driver.carry_out(client, sessions, requests, now);
         self.agenda.carried_out(key, driver.keeper.deadline());
         if driver.keeper.failures().next().is_some() {
             self.failing.insert(key);

@@ -49,7 +49,7 @@ pub use resource::{Entry, Format, LimitPolicy, Mode, OnLost, Semaphore, Wait, pl
 use resource::{RawLock, RawSemaphore};
 pub use rules::variable_part;
 use session::RawSession;
-pub use session::{Behavior, Session};
+pub use session::{Behavior, Session, SessionNode};
 use workload::RawWorkload;
 pub use workload::Workload;
 

@@ -40,7 +40,9 @@ pub(super) struct RawSession {
     pub(super) node_checks: Option<Vec<String>>,
     /// Health checks of services, by check id, that end the session when they fail.
     pub(super) service_checks: Option<Vec<String>>,
-    /// The catalog node that the session is tied to. By default the addressed agent's.
+    /// The catalog node that the session is tied to, and ends with. `auto`: the node `slotkeeper`, which is registered where it is
+    /// missing and the token allows it; else, and with checks, as `agent`. `agent`: the addressed agent's. Or a name.
+    #[schemars(extend("default" = "auto"))]
     node: Option<String>,
     /// The file from which a restarted agent resumes its session and its slots. None by default; an empty text is none.
     pub(super) state_file: Option<PathBuf>,
@@ -63,10 +65,33 @@ pub struct Session {
     pub node_checks: Vec<String>,
     /// Checks of services that end the session.
     pub service_checks: Vec<String>,
-    /// The catalog node it is tied to; none: the addressed agent's.
-    pub node: Option<String>,
+    /// The catalog node it is tied to.
+    pub node: SessionNode,
     /// The file that keeps the session's id for a restarted agent; none: no file is written.
     pub state_file: Option<PathBuf>,
+}
+
+/// The catalog node that the session is tied to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionNode {
+    /// A node of its own, if the token allows it.
+    Auto,
+    /// The addressed agent's.
+    Agent,
+    /// This one, which must exist.
+    Named(String),
+}
+
+impl SessionNode {
+    /// `has_checks`: a check belongs to a node, and that of `Auto` has none.
+    fn of(written: Option<String>, has_checks: bool) -> Self {
+        match written {
+            Some(name) if name == "agent" => Self::Agent,
+            Some(name) if name != "auto" => Self::Named(name),
+            Some(_) | None if has_checks => Self::Agent,
+            Some(_) | None => Self::Auto,
+        }
+    }
 }
 
 /// What Consul does with the session's keys when the session ends.
@@ -109,6 +134,9 @@ impl RawSession {
                 ),
             );
         }
+        let node_checks = value::lines(node_checks, &at.key("node_checks"), findings);
+        let service_checks = value::lines(service_checks, &at.key("service_checks"), findings);
+        let has_checks = !(node_checks.is_empty() && service_checks.is_empty());
         Session {
             name: value::line(name, &at.key("name"), findings),
             ttl,
@@ -122,9 +150,9 @@ impl RawSession {
                 findings,
             ),
             watch_grace,
-            node_checks: value::lines(node_checks, &at.key("node_checks"), findings),
-            service_checks: value::lines(service_checks, &at.key("service_checks"), findings),
-            node: value::line(node, &at.key("node"), findings),
+            node_checks,
+            service_checks,
+            node: SessionNode::of(value::line(node, &at.key("node"), findings), has_checks),
             state_file: value::own_file(state_file, &at.key("state_file"), findings),
         }
     }

@@ -20,8 +20,8 @@ fn a_token_that_cannot_do_ends_the_wait() {
     make_keys_only(&consul);
     let jobs = [
         (UNKNOWN, "Consul does not know this token: ACL not found"),
-        (STRANGER, r#"the token needs `session_prefix "" { policy = "write" }`"#),
-        (super::KEYS_ONLY, r#"the token needs `session_prefix "" { policy = "write" }`"#),
+        (STRANGER, r#"the token needs `session "slotkeeper" { policy = "write" }`"#),
+        (super::KEYS_ONLY, r#"the token needs `session "slotkeeper" { policy = "write" }`"#),
         (READER, r#"the token needs `key_prefix "service/s/" { policy = "write" }`"#),
         (SESSIONS, r#"the token needs `key_prefix "service/s/" { policy = "write" }`"#),
     ]

@@ -48,8 +48,7 @@ fn the_commands_make_what_an_agent_of_the_page_logs_in_by() {
     let login =
         format!("login: {{auth_method: kubernetes, bearer_token_file: {}}}", home.path("jwt").display());
     let prefix = POLICY.split("key_prefix \"").nth(1).unwrap().split("/\"").next().unwrap();
-    let rest =
-        format!("session: {{node: slotkeeper}}\nsemaphores: [{{name: s, prefix: {prefix}, limit: 1}}]\n");
+    let rest = format!("semaphores: [{{name: s, prefix: {prefix}, limit: 1}}]\n");
     fortress.configure_as(&home, &login, &rest);
     let mut agent = Agent::start(&home);
     agent.await_ready();

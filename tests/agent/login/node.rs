@@ -1,4 +1,4 @@
-//! Without a client agent nearby: the address is a server's, and the session is tied to a node that nobody runs on.
+//! Without a client agent nearby: the address is a server's, and the session is tied to a node that nobody runs on, as by default.
 
 use serde_json::json;
 use slotkeeper::internals::log_events;
@@ -11,15 +11,12 @@ use crate::wait_for;
 #[test]
 fn a_session_on_a_registered_node_outlives_the_servers_own() {
     let fortress = Fortress::start();
-    fortress.put("catalog/register", &json!({"Node": "slotkeeper", "Address": "127.0.0.1"}));
-    let tied = SEMAPHORE.replace("ttl: 10s", "ttl: 10s, node: slotkeeper");
     let homes = [Home::new(), Home::new()];
-    // The right to sessions of this node alone is enough for it.
-    let rules = POLICY.replace("session_prefix \"\"", "session \"slotkeeper\"");
+    fortress.configure(&homes[0], SEMAPHORE);
+    let rules = POLICY.replace("session \"slotkeeper\"", "session \"test\"");
     assert_ne!(rules, POLICY);
     let who = format!("token: {}", fortress.token_of(&rules));
-    fortress.configure_as(&homes[0], &who, &tied);
-    fortress.configure(&homes[1], LOCK);
+    fortress.configure_as(&homes[1], &who, &LOCK.replace("ttl: 10s", "ttl: 10s, node: agent"));
     let [mut tied, mut loose] = [0, 1].map(|n: usize| Agent::start(&homes[n]));
     tied.await_ready();
     loose.await_ready();

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::support::consul::{self, Setup};
+use crate::support::http::{self, Body};
 
 /// A server of the test's own; ends with the value.
 pub(crate) struct Consul {
@@ -30,6 +31,16 @@ impl Consul {
 
     /// Starts one as `setup` says.
     pub(crate) fn start_with(setup: Setup) -> Self {
+        let (has_plain_http, token) = (setup.https_only.is_none(), setup.token.clone());
+        let consul = Self::start_unused(setup);
+        if has_plain_http {
+            consul.runtime.block_on(register_node(consul.addr(), &token.unwrap_or_default()));
+        }
+        consul
+    }
+
+    /// Starts one that no client has used, and so without the sessions' node.
+    pub(crate) fn start_unused(setup: Setup) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let server = runtime.block_on(consul::Consul::start_with(setup));
         Self { server, runtime }
@@ -66,6 +77,14 @@ impl Consul {
     }
 }
 
+/// Registers the sessions' node, which is there but for the first session of all.
+async fn register_node(consul: SocketAddr, token: &str) {
+    let body = br#"{"Node":"slotkeeper","Address":"127.0.0.1"}"#;
+    let headers = [("X-Consul-Token", token)];
+    let answer = http::request(consul, "PUT", "/v1/catalog/register", &headers, Body::Sized(body)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
 /// The embedded server, which answers as Consul 1.22 does: for tests of what is ours alone, whatever Consul there is.
 pub(crate) struct Newer {
     address: SocketAddr,
@@ -81,6 +100,14 @@ impl Newer {
 
     /// Starts one with such settings.
     pub(crate) fn start_with(options: Options) -> Self {
+        let newer = Self::start_unused(options);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(register_node(newer.addr(), ""));
+        newer
+    }
+
+    /// Starts one that no client has used, and so without the sessions' node.
+    pub(crate) fn start_unused(options: Options) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = mpsc::channel();
         let serves = std::thread::spawn(move || {

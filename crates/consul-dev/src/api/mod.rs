@@ -24,6 +24,7 @@ use slotkeeper_serve::Unanswered;
 
 mod agent;
 mod answer;
+mod catalog;
 mod json;
 mod kv;
 mod params;
@@ -84,6 +85,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/txn", any(txn::txn))
         .route("/v1/session/create", any(session::create))
         .route("/v1/session/list", any(session::list))
+        .route("/v1/catalog/register", any(catalog::register))
         .route("/v1/status/leader", any(agent::leader))
         .route("/v1/status/peers", any(agent::peers))
         .route("/v1/agent/self", any(agent::this))

@@ -57,6 +57,11 @@ impl Store {
         self.index
     }
 
+    /// Adds a node to the catalogue.
+    pub fn register(&mut self, node: &str) {
+        self.sessions.register(node);
+    }
+
     /// Does what is due: ends expired sessions and lock-delays, and removes old tombstones.
     pub fn tick(&mut self, now: Moment) {
         for id in self.sessions.expired(now) {

@@ -1,6 +1,6 @@
 //! The session table, with the expiry of each session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +159,8 @@ struct Living {
 #[derive(Clone, Debug)]
 pub struct Sessions {
     node: String,
+    /// The other nodes of the catalogue, on which nothing runs, in lower case: Consul compares their names so.
+    nodes: BTreeSet<String>,
     rules: Rules,
     living: BTreeMap<SessionId, Living>,
     index: u64,
@@ -166,7 +168,7 @@ pub struct Sessions {
 
 impl Sessions {
     pub fn new(node: String, rules: Rules) -> Self {
-        Self { node, rules, living: BTreeMap::new(), index: 0 }
+        Self { node, nodes: BTreeSet::new(), rules, living: BTreeMap::new(), index: 0 }
     }
 
     /// The index of the latest change to any session.
@@ -190,12 +192,13 @@ impl Sessions {
         };
         let ttl = self.ttl(&asked.ttl)?;
         let node = asked.node.filter(|node| !node.is_empty()).unwrap_or_else(|| self.node.clone());
-        if node != self.node {
+        let is_own = node.eq_ignore_ascii_case(&self.node);
+        if !is_own && !self.nodes.contains(&node.to_lowercase()) {
             return Err(SessionError::UnknownNode);
         }
         let service_checks = asked.service_checks.iter().flatten().map(|check| &check.id);
         let mut named = asked.checks.iter().chain(asked.node_checks.iter().flatten()).chain(service_checks);
-        if let Some(unknown) = named.find(|check| *check != SERF_HEALTH) {
+        if let Some(unknown) = named.find(|check| !is_own || *check != SERF_HEALTH) {
             return Err(SessionError::UnknownCheck(unknown.clone()));
         }
         let Request { name, lock_delay, ttl: text, node_checks, service_checks, checks, .. } = asked;
@@ -215,6 +218,11 @@ impl Sessions {
         self.living.insert(id.into(), Living { session, ttl, expires });
         self.index = index;
         Ok(())
+    }
+
+    /// Adds a node without checks to the catalogue.
+    pub fn register(&mut self, node: &str) {
+        self.nodes.insert(node.to_lowercase());
     }
 
     /// Renews a session. No index changes.

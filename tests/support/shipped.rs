@@ -8,22 +8,23 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::support::consul::binary;
-use crate::support::http::{self, Body};
-use crate::support::ports::Ports;
-use crate::support::processes;
+use super::consul::binary;
+use super::http::{self, Body};
+use super::ports::Ports;
+use super::processes;
 
 /// Servers, and then the client agent.
 const NODES: usize = 4;
 /// The client agent's place.
-pub(crate) const CLIENT: usize = 3;
+pub const CLIENT: usize = 3;
 /// An election takes up to 20 s, and a busy machine as many again.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// The cluster; its processes are killed with it.
-pub(crate) struct Stage {
+#[derive(Debug)]
+pub struct Stage {
     nodes: [Option<Child>; NODES],
     ports: Ports,
     folder: TempDir,
@@ -31,7 +32,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Starts it and waits until all of it takes sessions.
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let nodes = [const { None }; NODES];
         let mut stage = Self { nodes, ports: Ports::reserve(), folder: tempfile::tempdir().unwrap() };
         for node in 0..NODES {
@@ -45,12 +46,12 @@ impl Stage {
     }
 
     /// Where a node's HTTP API listens.
-    pub(crate) fn addr(&self, node: usize) -> SocketAddr {
+    pub fn addr(&self, node: usize) -> SocketAddr {
         SocketAddr::from((Self::address(node), self.ports.addr(0).port()))
     }
 
     /// The server that leads, as one that runs says.
-    pub(crate) async fn leader(&self) -> usize {
+    pub async fn leader(&self) -> usize {
         for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
             for asked in 0..CLIENT {
                 let said = self.ask(asked, "/v1/status/leader").await.unwrap_or_default();
@@ -67,13 +68,36 @@ impl Stage {
     }
 
     /// Ends a server, by SIGKILL or in order.
-    pub(crate) async fn stop(&mut self, server: usize, signal: Signal) {
+    pub async fn stop(&mut self, server: usize, signal: Signal) {
         let mut child = self.nodes[server].take().expect("this server runs");
         processes::end(&mut child, signal, Duration::from_secs(15)).await;
     }
 
+    /// Has a node leave the cluster by `consul leave`, and waits until its process has ended.
+    pub async fn leave(&mut self, node: usize) {
+        let mut child = self.nodes[node].take().expect("this node runs");
+        let mut leave = Command::new(binary());
+        leave.args(["leave", "-http-addr", &self.addr(node).to_string()]);
+        let mut leave = leave.stdout(Stdio::null()).spawn().unwrap();
+        let ended = async {
+            for process in [&mut leave, &mut child] {
+                while process.try_wait().unwrap().is_none() {
+                    tokio::time::sleep(POLL).await;
+                }
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, ended).await.is_ok(), "node {node} does not leave");
+    }
+
+    /// Has a server leave, and a new one without data join in its stead.
+    pub async fn replace(&mut self, server: usize) {
+        self.leave(server).await;
+        std::fs::remove_dir_all(self.folder.path().join(format!("data-{server}"))).unwrap();
+        self.restart(server).await;
+    }
+
     /// Starts it again, and waits until it takes part.
-    pub(crate) async fn restart(&mut self, server: usize) {
+    pub async fn restart(&mut self, server: usize) {
         self.spawn(server);
         self.in_order(server).await;
         self.leader().await;
@@ -147,20 +171,21 @@ impl Stage {
     }
 
     /// Waits until a write through that node is done again.
-    pub(crate) async fn takes_writes(&self, node: usize) {
-        let is_done = async || {
-            let asked =
-                http::try_request(self.addr(node), "PUT", "/v1/kv/bench/probe", &[], Body::Sized(b"x"));
-            let answer = tokio::time::timeout(ANSWER, asked).await;
-            answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
-        };
+    pub async fn takes_writes(&self, node: usize) {
         let done = async {
-            while !is_done().await {
+            while !is_written(self.addr(node)).await {
                 tokio::time::sleep(POLL).await;
             }
         };
         assert!(tokio::time::timeout(PATIENCE, done).await.is_ok(), "nobody can write");
     }
+}
+
+/// Whether a write is done, by the node that listens there.
+pub async fn is_written(addr: SocketAddr) -> bool {
+    let asked = http::try_request(addr, "PUT", "/v1/kv/bench/probe", &[], Body::Sized(b"x"));
+    let answer = tokio::time::timeout(ANSWER, asked).await;
+    answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
 }
 
 impl Drop for Stage {
