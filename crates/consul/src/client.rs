@@ -378,7 +378,8 @@ pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
         | Operation::Login
         | Operation::Logout
         | Operation::Leader
-        | Operation::Peers => answer.status == 200,
+        | Operation::Peers
+        | Operation::AgentSelf => answer.status == 200,
     }
 }
 

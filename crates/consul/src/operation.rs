@@ -39,11 +39,13 @@ pub enum Operation {
     Leader,
     /// The addresses of the servers: `GET /v1/status/peers`.
     Peers,
+    /// The addressed agent: `GET /v1/agent/self`.
+    AgentSelf,
 }
 
 impl Operation {
     /// All values, for a program that creates its metrics at the start.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::SessionCreate,
         Self::SessionRenew,
         Self::SessionDestroy,
@@ -60,6 +62,7 @@ impl Operation {
         Self::Logout,
         Self::Leader,
         Self::Peers,
+        Self::AgentSelf,
     ];
 
     /// The label's value. Operations that cost Consul the same and need the same right share one, since each value has several
@@ -76,7 +79,7 @@ impl Operation {
             Self::KvPut | Self::KvDelete => "kv_write",
             Self::Txn => "txn",
             Self::Login | Self::Logout => "login",
-            Self::Leader | Self::Peers => "status",
+            Self::Leader | Self::Peers | Self::AgentSelf => "status",
         }
     }
 
@@ -98,6 +101,7 @@ impl Operation {
             Self::Logout => "cannot log out",
             Self::Leader => "cannot ask for the leader",
             Self::Peers => "cannot ask for the servers",
+            Self::AgentSelf => "cannot ask the agent about itself",
         }
     }
 
@@ -119,7 +123,8 @@ impl Operation {
             | Self::KvList
             | Self::KvWatch
             | Self::Leader
-            | Self::Peers => false,
+            | Self::Peers
+            | Self::AgentSelf => false,
         }
     }
 }
