@@ -38,6 +38,7 @@ mod crowd;
 mod cuts;
 mod disk;
 mod docs;
+mod doctor;
 mod drain;
 mod endpoints;
 mod events;
