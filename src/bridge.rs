@@ -450,6 +450,8 @@ fn needed_right(operation: Operation) -> &'static str {
         "; the token needs `session_prefix \"\" { policy = \"write\" }`"
     } else if matches!(operation, SessionInfo | SessionList) {
         "; the token needs `session_prefix \"\" { policy = \"read\" }`"
+    } else if operation == Operation::AgentSelf {
+        "; the token needs `agent_prefix \"\" { policy = \"read\" }`"
     } else {
         ""
     }

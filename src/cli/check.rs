@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::Exit;
+use super::doctor::Doctor;
 use crate::config::{self, CommandRules, Config, Environment, Faults, Loaded, Overrides};
 use crate::duration::show;
 use crate::workload::guard::fence;
@@ -17,8 +18,8 @@ const OUTAGE: Duration = Duration::from_secs(20);
 
 /// Validate configuration files
 ///
-/// Reports every fault in one run, each with file, line and field. The check reads the files alone: no environment variable, and no
-/// file that they name; a hook that does not exist here has a warning. Exits with 78 if there is a fault.
+/// Reports every fault in one run, each with file, line and field. Without --connect the check reads the files alone: no environment
+/// variable, and no file that they name. Exits with 78 if there is a fault.
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// Files to check; `-` is standard input.
@@ -27,33 +28,39 @@ pub(super) struct Check {
     /// The command that uses the files: `run` has rules of its own.
     #[arg(long = "for", value_name = "COMMAND", value_enum, default_value = "agent")]
     command: User,
+    /// Check what the files need of Consul and of this machine too, as `slotkeeper doctor --config FILE` does.
+    #[arg(long)]
+    connect: bool,
 }
 
 /// The command that uses a configuration.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum User {
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(super) enum User {
+    #[default]
     Agent,
     Run,
 }
 
 impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
+        if self.connect {
+            let ended = self.files.iter().map(|file| Doctor::of_file(file.into(), self.command).run());
+            let ended: Vec<_> = ended.collect::<Result<_, _>>()?;
+            return Ok(ended.into_iter().find(|exit| *exit != Exit::Done).unwrap_or(Exit::Done));
+        }
         Ok(self.report(&mut io::stdout().lock(), &mut io::stderr().lock())?)
     }
 
     fn report(self, out: &mut impl Write, err: &mut impl Write) -> io::Result<Exit> {
         let mut exit = Exit::Done;
         for file in &self.files {
-            match read(file, self.command) {
+            match read(Path::new(file), self.command, (&Overrides::default(), &Environment::default())) {
                 Ok(Loaded { config, warnings }) => {
                     for warning in warnings {
                         writeln!(err, "{warning} (warning)")?;
                     }
                     if let Some(warning) = too_short(config.session.ttl) {
                         writeln!(err, "{file}: session.ttl: {warning} (warning)")?;
-                    }
-                    for warning in missing_hooks(&config) {
-                        writeln!(err, "{file}: {warning} (warning)")?;
                     }
                     writeln!(out, "{file}: ok ({})", summary(&config))?;
                 }
@@ -67,27 +74,18 @@ impl Check {
     }
 }
 
-fn read(file: &str, command: User) -> Result<Loaded, Faults> {
-    let rules = match command {
+/// Reads a configuration file, or standard input if it is `-`.
+pub(super) fn read(file: &Path, by: User, more: (&Overrides, &Environment)) -> Result<Loaded, Faults> {
+    let rules = match by {
         User::Agent => CommandRules::default(),
         User::Run => super::run::RULES,
     };
-    let (overrides, environment) = (Overrides::default(), Environment::default());
-    if file == "-" {
+    if file == Path::new("-") {
         let name = "<stdin>";
-        config::parse_for(rules, name, &config::read(name, io::stdin().lock())?, &overrides, &environment)
+        config::parse_for(rules, name, &config::read(name, io::stdin().lock())?, more.0, more.1)
     } else {
-        config::load_for(rules, Path::new(file), &overrides, &environment)
+        config::load_for(rules, file, more.0, more.1)
     }
-}
-
-/// A warning for each hook whose program is not there. It may be there on the machine that runs it.
-fn missing_hooks(config: &Config) -> impl Iterator<Item = String> {
-    config.hooks.commands().filter_map(|(name, command)| {
-        let program = Path::new(command.first()?);
-        let is_missing = program.is_absolute() && !program.exists();
-        is_missing.then(|| format!("hooks.{name}: {} does not exist on this machine", program.display()))
-    })
 }
 
 /// The warning about a TTL that does not survive an election.

@@ -9,7 +9,7 @@ use super::manual::wrap;
 /// The commands, by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run work", &["agent", "run", "wait", "probe"]),
-    ("Look", &["status", "list", "inspect", "sessions"]),
+    ("Look", &["status", "list", "inspect", "sessions", "doctor"]),
     ("Change", &["set-limit", "evict", "prune", "destroy", "reload"]),
     ("Set up", &["check", "schema", "completions", "man", "install", "dev", "version", "help"]),
 ];

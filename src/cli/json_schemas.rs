@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{destroy, evict, inspect, list, prune, sessions, set_limit};
+use super::{destroy, doctor, evict, inspect, list, prune, sessions, set_limit};
 use crate::control::request::Reloaded;
 use crate::http::openapi::remove_unknown;
 use crate::status::Status;
@@ -86,6 +86,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
         ("inspect", schema::<inspect::report::Report>("slotkeeper inspect --json")),
         ("sessions", sessions),
         ("list", schema::<list::Report>("slotkeeper list --json")),
+        ("doctor", schema::<doctor::Report>("slotkeeper doctor --json")),
         ("results", one_of("results of operators' commands", &results)),
         ("run-result", schema::<super::run::RunResult>("the file of slotkeeper run --result-file")),
         ("reload", schema::<Reloaded>("POST /v1/reload")),

@@ -25,6 +25,7 @@ mod consent;
 mod consul_flags;
 mod destroy;
 mod dev;
+mod doctor;
 mod early;
 mod evict;
 mod groups;
@@ -91,6 +92,7 @@ enum Command {
     Prune(Box<prune::Prune>),
     Destroy(Box<destroy::Destroy>),
     Evict(Box<evict::Evict>),
+    Doctor(Box<doctor::Doctor>),
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
@@ -161,6 +163,7 @@ pub fn main() -> ExitCode {
         Command::Prune(prune) => prune.run(),
         Command::Destroy(destroy) => destroy.run(),
         Command::Evict(evict) => evict.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),

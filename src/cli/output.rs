@@ -24,7 +24,7 @@ pub(super) struct Output {
 }
 
 /// The flags of a command that prints a result.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(super) struct ResultOutput {
     /// Print the result as a document.
     #[arg(short = 'o', long = "output", value_name = "FORMAT", value_enum)]

@@ -283,7 +283,12 @@ fn control_server(
 }
 
 /// Explains why the system does not give an address.
-fn cannot_listen(key: &str, address: SocketAddr, variable: &str, error: io::Error) -> anyhow::Error {
+pub(super) fn cannot_listen(
+    key: &str,
+    address: SocketAddr,
+    variable: &str,
+    error: io::Error,
+) -> anyhow::Error {
     let advice = match Errno::from_io_error(&error) {
         Some(Errno::ADDRINUSE) => "another process listens there, perhaps another agent; choose another port",
         Some(Errno::ACCESS) => "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one",

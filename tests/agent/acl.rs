@@ -20,15 +20,15 @@ mod filtered;
 mod node;
 mod run;
 
-const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
-const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";
+pub(crate) const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
+pub(crate) const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";
 const READER: &str = "4ead57a9-0000-4000-8000-000000000000";
 const KEYS_ONLY: &str = "6e1557a9-0000-4000-8000-000000000000";
 const WRITER: &str = "3a1757a9-0000-4000-8000-000000000000";
-const STRANGER: &str = "57a9be57-0000-4000-8000-000000000000";
+pub(crate) const STRANGER: &str = "57a9be57-0000-4000-8000-000000000000";
 
 /// A Consul with ACLs, and a token that may do what an agent of `service/s` needs and no more.
-fn denying() -> Consul {
+pub(crate) fn denying() -> Consul {
     denying_with(Consul::start_with)
 }
 
@@ -50,7 +50,7 @@ fn denying_with(start: fn(Setup) -> Consul) -> Consul {
     consul
 }
 
-fn put_acl(consul: &Consul, path: &str, body: &str) {
+pub(crate) fn put_acl(consul: &Consul, path: &str, body: &str) {
     let headers = format!("X-Consul-Token: {ROOT}\r\nContent-Length: {}\r\n", body.len());
     let reply = request_with(&consul.address(), &format!("PUT /v1/acl/{path}"), &headers, body);
     assert_eq!(reply.status, 200, "{}", reply.body);

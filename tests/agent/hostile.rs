@@ -144,6 +144,8 @@ fn untrusted_values_are_only_shown() {
         &["sessions", "service/l"],
         &["sessions", "service/x"],
         &["list", "service"],
+        &["doctor", "service/x"],
+        &["doctor", "service/x", "-o", "json"],
         &["list", "service", "-o", "yaml"],
         &["inspect", "service/s", "-o", "yaml"],
         &["sessions", "service/s", "-o", "name"],

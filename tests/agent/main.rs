@@ -39,6 +39,7 @@ mod crowd;
 mod cuts;
 mod disk;
 mod docs;
+mod doctor;
 mod drain;
 mod endpoints;
 mod events;

@@ -116,6 +116,7 @@ fn every_output_fits_its_schema() {
     assert_eq!(code, Some(1));
     outputs.push(("inspect", parsed(&nothing)));
     outputs.push(("list", command(&["list", "--json"])));
+    outputs.push(("doctor", command(&["doctor", "--json"])));
     outputs.push(("sessions", command(&["sessions", "--json"])));
     outputs.push(("sessions", command(&["sessions", PREFIX, "--json"])));
     outputs.push(("results", command(&["set-limit", PREFIX, "3", "--json"])));
@@ -134,7 +135,7 @@ fn every_output_fits_its_schema() {
     outputs.extend(crate::events::changes_of(agent).into_iter().map(|change| ("event", change)));
     outputs.push(("status", of(agent.address(), "/v1/status")));
     let names: std::collections::BTreeSet<_> = outputs.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(names.len(), 11, "{names:?}");
     assert_eq!(faults(&outputs), "");
 }
 

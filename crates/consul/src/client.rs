@@ -384,7 +384,8 @@ pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
         | Operation::Logout
         | Operation::NodeRegister
         | Operation::Leader
-        | Operation::Peers => answer.status == 200,
+        | Operation::Peers
+        | Operation::AgentSelf => answer.status == 200,
     }
 }
 

@@ -237,6 +237,7 @@ impl Client {
         endpoint.is_known.store(true, Ordering::Relaxed);
         let status = response.status().as_u16();
         let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
+        let date = header(&response, "Date").map(str::to_owned);
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
         let body = match read_body(response).await {
             Ok(Some(body)) => body,
@@ -246,7 +247,7 @@ impl Client {
             }
             Err(error) => return Err(broken(error)),
         };
-        let answer = Answer { status, index, filtered, body, tried: tried.clone(), used: None };
+        let answer = Answer { status, index, filtered, date, body, tried: tried.clone(), used: None };
         let age = waited();
         if classify::is_cut(status, age) {
             let cause = format!("{status}: {}", said(&answer, request, token));

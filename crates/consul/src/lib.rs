@@ -89,6 +89,7 @@
 
 #![warn(missing_docs, unreachable_pub)]
 
+mod about;
 mod address;
 mod classify;
 mod client;
@@ -112,6 +113,7 @@ mod tls;
 mod token;
 mod txn;
 
+pub use about::Cluster;
 pub use address::{Address, AddressError, Addresses, MAX_ADDRESSES};
 pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
 pub use endpoint::MAX_LONG_POLLS;

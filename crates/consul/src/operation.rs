@@ -41,6 +41,8 @@ pub enum Operation {
     Leader,
     /// The addresses of the servers: `GET /v1/status/peers`.
     Peers,
+    /// The addressed agent: `GET /v1/agent/self`.
+    AgentSelf,
 }
 
 impl Operation {
@@ -63,6 +65,7 @@ impl Operation {
         Self::NodeRegister,
         Self::Leader,
         Self::Peers,
+        Self::AgentSelf,
     ];
 
     /// The label's value. Operations that cost Consul the same and need the same right share one, since each value has several
@@ -79,7 +82,7 @@ impl Operation {
             Self::KvPut | Self::KvDelete => "kv_write",
             Self::Txn => "txn",
             Self::Login | Self::Logout => "login",
-            Self::Leader | Self::Peers => "status",
+            Self::Leader | Self::Peers | Self::AgentSelf => "status",
         }
     }
 
@@ -102,6 +105,7 @@ impl Operation {
             Self::NodeRegister => "cannot register the catalog node",
             Self::Leader => "cannot ask for the leader",
             Self::Peers => "cannot ask for the servers",
+            Self::AgentSelf => "cannot ask the agent about itself",
         }
     }
 
@@ -124,7 +128,8 @@ impl Operation {
             | Self::KvList
             | Self::KvWatch
             | Self::Leader
-            | Self::Peers => false,
+            | Self::Peers
+            | Self::AgentSelf => false,
         }
     }
 }

@@ -119,7 +119,8 @@ impl Request {
             | Operation::KvList
             | Operation::KvWatch
             | Operation::Leader
-            | Operation::Peers => Lane::Read,
+            | Operation::Peers
+            | Operation::AgentSelf => Lane::Read,
             // `KvGetMany` replaces the watches of up to 64 keys, so it must not wait for listings.
             Operation::KvPut | Operation::KvDelete | Operation::KvGetMany | Operation::Txn => Lane::Write,
         }
@@ -141,6 +142,8 @@ pub(super) struct Answer {
     pub(super) index: Option<u64>,
     /// Whether parts are hidden from the token.
     pub(super) filtered: bool,
+    /// The header `Date`, if present.
+    pub(super) date: Option<String>,
     pub(super) body: Vec<u8>,
     pub(super) tried: Tried,
     /// The token of the request.

@@ -179,6 +179,7 @@ fn commands_log_in_by_their_environment_and_leave_no_token() {
         &["set-limit", PREFIX, "2"][..],
         &["sessions", PREFIX],
         &["sessions"],
+        &["doctor", PREFIX],
         &["inspect", PREFIX],
         &["prune", PREFIX],
         &["destroy", PREFIX, "--yes"],

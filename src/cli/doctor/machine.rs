@@ -1,0 +1,86 @@
+//! The checks of this machine: files, folders, hooks, ports. They open and bind, and leave nothing behind.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use super::super::Exit;
+use super::super::start::cannot_listen;
+use super::check::{Check, Found, fail};
+use crate::config::{Config, Listen};
+use crate::control::token_of_file;
+use crate::files::{self, ClaimError, FileError, claimant};
+use slotkeeper_serve::listen;
+
+/// Checks what the configuration names.
+pub(super) fn examine(job: &Config) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut add = |name: &str, found: Found| checks.push(Check::new(name, found));
+    for (key, file) in [("session.state_file", &job.session.state_file), ("readiness.file", &job.readiness)] {
+        if let Some(file) = file {
+            let special = files::refuse_special(file).or_else(|error| fail(Exit::Config, error));
+            add(key, special.and_then(|()| own(file)));
+        }
+    }
+    if let Some(workload) = &job.workload {
+        let volume = workload.volume.display();
+        let read = fs::read_dir(&workload.volume).map(|_| format!("{volume} is a folder"));
+        let missing = |error| fail(Exit::Config, format!("{volume}: {error}; mount the volume there"));
+        add("workload.volume", read.or_else(missing));
+    }
+    for (key, command) in job.hooks.commands() {
+        add(&format!("hooks.{key}"), executable(command.first().map_or("", String::as_str)));
+    }
+    if let Some(address) = job.http.listen {
+        add("http.listen", free("http.listen", address, "SLOTKEEPER_HTTP_LISTEN"));
+    }
+    match job.control.as_ref().map(|control| (&control.listen, &control.token_file)) {
+        Some((Listen::Tcp(address), file)) => {
+            add("control.listen", free("control.listen", *address, "SLOTKEEPER_CONTROL_LISTEN"));
+            let read = || token_of_file(file).map(|_| format!("{} is readable", file.display()));
+            let read = || read().or_else(|error| fail(Exit::Config, format!("{error:#}")));
+            add("control.token_file", if file.exists() { read() } else { own(file) });
+        }
+        Some((Listen::Unix(path), _)) if path.is_file() => {
+            let why = FileError::misplaced(path, "it exists and is not a socket");
+            add("control.listen", fail(Exit::Config, why));
+        }
+        Some((Listen::Unix(path), _)) => add("control.listen", own(path)),
+        None => {}
+    }
+    checks
+}
+
+fn free(key: &str, address: SocketAddr, variable: &str) -> Found {
+    let taken = |error| fail(Exit::Failed, cannot_listen(key, address, variable, error));
+    listen(address).map(|_| format!("{address} is free")).or_else(taken)
+}
+
+/// A file that the agent makes, with its folders if they are missing.
+fn own(file: &Path) -> Found {
+    if let Ok(found) = claimant::find(file) {
+        let pid = Some(found.claimant.pid);
+        return fail(Exit::Failed, ClaimError::InUse { path: file.to_owned(), pid });
+    }
+    let folder = file.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    let (shown, parent) = (file.display(), folder.display());
+    let may = may(folder, Access::WRITE_OK | Access::EXEC_OK).map(|()| format!("{shown} can be written"));
+    let why = "make it writable for this user, or choose another path";
+    may.or_else(|error| fail(Exit::Failed, format!("cannot write {shown}: {parent}: {error}; {why}")))
+}
+
+/// The program of a hook: a path, or a name that is looked up in PATH.
+fn executable(program: &str) -> Found {
+    let path = if program.contains('/') { None } else { std::env::var_os("PATH") };
+    let mut places = path.iter().flat_map(std::env::split_paths).map(|folder| folder.join(program));
+    let place = places.find(|place| place.is_file()).unwrap_or_else(|| PathBuf::from(program));
+    let why = "install it, correct the path, or make it executable for this user";
+    let missing = |error| fail(Exit::Config, format!("{}: {error}; {why}", place.display()));
+    may(&place, Access::EXEC_OK).map(|()| format!("{} can be executed", place.display())).or_else(missing)
+}
+
+fn may(path: &Path, access: Access) -> rustix::io::Result<()> {
+    accessat(CWD, path, access, AtFlags::EACCESS)
+}
