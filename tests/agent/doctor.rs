@@ -74,7 +74,7 @@ fn all_that_a_job_needs_is_there_and_nothing_is_left_behind() {
         ("OK address http://127.0.0.1:", &["leader 127.0.0.1:", " ms"][..]),
         ("OK token none is sent", &[]),
         ("OK agent test, Consul ", &["server, leave_on_terminate false, http_max_conns_per_client 4096"]),
-        ("OK session", &["TTL of 45s"]),
+        ("OK session the first one registers the node slotkeeper", &[]),
         ("OK semaphore writers the token may write it", &[]),
         ("OK semaphore writers nothing is stored", &[]),
         ("OK lock leader the token may write it", &[]),
@@ -160,9 +160,17 @@ fn each_missing_right_is_named_by_its_rule() {
 
     let enough = by(WORKER, "service/s");
     assert_line(&enough, 0, "OK prefix the token may write it", &[]);
-    assert_line(&enough, 0, "OK session", &[]);
+    let node_rule = r#"`node "slotkeeper" { policy = "write" }`"#;
+    assert_line(&enough, 0, "WARN session can be created on the addressed agent's node", &[node_rule]);
     assert_line(&enough, 0, "WARN agent", &["unknown", r#"`agent_prefix "" { policy = "read" }`"#]);
     assert_line(&by(ROOT, "service/s"), 0, "OK agent test", &[]);
+    assert_line(&by(ROOT, "service/s"), 0, "OK session the first one registers the node slotkeeper", &[]);
+    let on_agent = "0a6e57a9-0000-4000-8000-000000000000";
+    let rules = r#"key_prefix \"service/s/\" { policy = \"write\" } session \"test\" { policy = \"write\" }"#;
+    put_acl(&consul, "policy", &format!(r#"{{"Name":"on-agent","Rules":"{rules}"}}"#));
+    put_acl(&consul, "token", &format!(r#"{{"SecretID":"{on_agent}","Policies":[{{"Name":"on-agent"}}]}}"#));
+    let session_rule = r#"`session "slotkeeper" { policy = "write" }`"#;
+    assert_line(&by(on_agent, "service/s"), 0, "WARN session", &[session_rule]);
 
     let elsewhere = by(WORKER, "service/other");
     assert_line(&elsewhere, 77, "FAIL prefix", &[r#"key "service/other/.lock" { policy = "write" }"#]);
@@ -202,7 +210,6 @@ fn settings_of_consul_that_do_not_fit() {
     let consul = Consul::start_with(setup);
     let found = doctor(&consul.address(), &["service/s"]);
     assert_line(&found, 78, "FAIL session", &["must be between [1m0s=24h0m0s]"]);
-    assert_line(&found, 78, "WARN agent", &["leave_on_terminate true", "set session.node (--node)"]);
     let config = "limits { http_max_conns_per_client = 50 }";
     let setup = Setup { config: config.into(), default_limits: true, ..Setup::default() };
     let few = Consul::start_with(setup);
@@ -211,6 +218,10 @@ fn settings_of_consul_that_do_not_fit() {
     let (code, said, _) =
         slotkeeper(&consul.address(), &["SLOTKEEPER_SESSION_TTL=90s", "SLOTKEEPER_SESSION_NODE=gone"]);
     assert!(code == Some(78) && said.contains("Missing node registration"), "{said}");
+    let (code, said, _) =
+        slotkeeper(&consul.address(), &["SLOTKEEPER_SESSION_TTL=90s", "SLOTKEEPER_SESSION_NODE=agent"]);
+    let warns = said.contains("leave_on_terminate true") && said.contains("set session.node (--node)");
+    assert!(code == Some(0) && warns, "{said}");
 }
 
 /// With variables.

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::kv::shown;
 use super::request::Request;
@@ -284,6 +285,22 @@ impl Client {
     pub async fn kv_get_many(&self, keys: &[String], consistency: Consistency) -> Result<Txn, Error> {
         let ops: Vec<_> = keys.iter().map(|key| TxnOp::Get { key: key.clone() }).collect();
         self.transact(Operation::KvGetMany, &ops, Read { consistency, blocking: None }).await
+    }
+
+    /// Whether the token may register a catalog node. It registers none: an operation of the transaction fails.
+    ///
+    /// # Errors
+    ///
+    /// As for any request.
+    pub async fn may_register_node(&self, node: &str) -> Result<bool, Error> {
+        let ops = json!([
+            {"Node": {"Verb": "set", "Node": {"Node": node, "Address": "127.0.0.1"}}},
+            {"KV": {"Verb": "check-index", "Key": "slotkeeper-doctor", "Index": i64::MAX}},
+        ]);
+        let request = Request::put(Operation::Txn, "txn", node).body(ops.to_string());
+        let WireAnswer { errors, .. } = self.send(request).await?.json()?;
+        let denies = |error: &WireError| error.op_index == 0 && Fault::of(&error.what) == Fault::Denied;
+        Ok(!errors.unwrap_or_default().iter().any(denies))
     }
 
     async fn transact(&self, operation: Operation, ops: &[TxnOp], read: Read) -> Result<Txn, Error> {

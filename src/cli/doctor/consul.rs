@@ -13,9 +13,10 @@ use uuid::Uuid;
 use super::super::Exit;
 use super::check::{Check, Found, Trouble, fail, failed, warn};
 use super::stored::judge;
-use crate::config::{Config, Semaphore};
+use crate::config::{Config, Semaphore, SessionNode};
 use crate::duration::show;
 use crate::operator::PrefixSnapshot;
+use crate::session_node::{AUTO_NODE, NODE_RULE, SESSION_RULE};
 use crate::{bridge, clock};
 use slotkeeper_consul::{
     self, Address, Client, Error, Indexed, Kind, MAX_LONG_POLLS, Read, SessionSpec, Settings, Unobserved,
@@ -75,8 +76,9 @@ pub(super) async fn examine(client: &Client, prefix: Option<&str>, job: &Config,
     let anonymous = "none is sent, so the job has the rights of Consul's anonymous token";
     let token = if client.is_anonymous() { anonymous } else { "Consul knows it" };
     checks.push(Check::new("token", Ok(token.into())));
-    checks.push(Check::new("agent", of_agent(agent, job.session.node.is_none())));
-    checks.push(Check::new("session", session(client, job).await));
+    let (session, is_on_its_node) = session(client, job).await;
+    checks.push(Check::new("agent", of_agent(agent, is_on_its_node)));
+    checks.push(Check::new("session", session));
     let any = prefix.map(|prefix| ("prefix".to_owned(), prefix, Wanted::Any));
     let semaphores = job.semaphores.iter();
     let semaphores = semaphores
@@ -135,26 +137,56 @@ fn of_agent(agent: Result<Value, Error>, is_on_its_node: bool) -> Found {
     }
 }
 
-/// Whether Consul would create, and so renew and destroy, the job's session.
-async fn session(client: &Client, job: &Config) -> Found {
+/// Whether Consul would create, and so renew and destroy, the job's session, and whether on the agent's node.
+async fn session(client: &Client, job: &Config) -> (Found, bool) {
+    let on = async |node: Option<&str>| {
+        let (place, ttl) = (node.unwrap_or("the addressed agent's node"), show(job.session.ttl));
+        try_session(client, job, node)
+            .await
+            .map(|()| format!("can be created on {place} with a TTL of {ttl}"))
+    };
+    let on_agent_for = async |rule: &str| {
+        let why = format!("not on the node {AUTO_NODE}, which outlives an agent: the token needs `{rule}`");
+        let found = on(None).await.or_else(|error| refused(&error));
+        (found.and_then(|found| warn(format!("{found}, and {why}"))), true)
+    };
+    match &job.session.node {
+        SessionNode::Agent => (on(None).await.or_else(|error| refused(&error)), true),
+        SessionNode::Named(node) => (on(Some(node)).await.or_else(|error| refused(&error)), false),
+        SessionNode::Auto => match on(Some(AUTO_NODE)).await {
+            Err(error) if error.kind == Kind::Unregistered => match client.may_register_node(AUTO_NODE).await
+            {
+                Ok(true) => {
+                    (Ok(format!("the first one registers the node {AUTO_NODE}, which is missing")), false)
+                }
+                Ok(false) => on_agent_for(NODE_RULE).await,
+                Err(error) => (refused(&error), false),
+            },
+            Err(error) if matches!(error.kind, Kind::Denied | Kind::Anonymous) => {
+                on_agent_for(SESSION_RULE).await
+            }
+            found => (found.or_else(|error| refused(&error)), false),
+        },
+    }
+}
+
+async fn try_session(client: &Client, job: &Config, node: Option<&str>) -> Result<(), Error> {
     let session = &job.session;
     let spec = SessionSpec {
         name: "slotkeeper-doctor".into(),
         ttl: session.ttl,
         behavior: slotkeeper_consul::Behavior::Delete,
         lock_delay: session.lock_delay,
-        node: session.node.clone(),
+        node: node.map(str::to_owned),
         node_checks: session.node_checks.clone(),
         // Consul looks at them in this order.
         service_checks: session.service_checks.iter().cloned().chain([NO_CHECK.to_owned()]).collect(),
     };
     match client.session_create(&spec).await {
-        Err(error) if error.kind == Kind::Unregistered && error.detail.contains(NO_CHECK) => {}
-        Err(error) => return refused(&error),
-        Ok(id) => client.session_destroy(&id).await.or_else(|error| refused(&error))?,
+        Err(error) if error.kind == Kind::Unregistered && error.detail.contains(NO_CHECK) => Ok(()),
+        Err(error) => Err(error),
+        Ok(id) => client.session_destroy(&id).await,
     }
-    let node = session.node.as_deref().unwrap_or("the addressed agent's node");
-    Ok(format!("can be created on {node} with a TTL of {}", show(session.ttl)))
 }
 
 /// The rights to the keys of a semaphore or lock, and what is stored there.
