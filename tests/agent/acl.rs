@@ -32,7 +32,7 @@ pub(crate) fn denying() -> Consul {
     denying_with(Consul::start_with)
 }
 
-fn denying_with(start: fn(Setup) -> Consul) -> Consul {
+pub(crate) fn denying_with(start: fn(Setup) -> Consul) -> Consul {
     let tokens = format!("tokens {{ master = \"{ROOT}\", agent = \"{ROOT}\" }}");
     let config = format!("acl {{ enabled = true, default_policy = \"deny\", {tokens} }}");
     let consul = start(Setup { config, token: Some(ROOT.into()), ..Setup::default() });

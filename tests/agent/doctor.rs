@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use slotkeeper_consul::Put;
 
-use crate::acl::{ROOT, STRANGER, WORKER, denying, put_acl};
+use crate::acl::{ROOT, STRANGER, WORKER, denying_with, put_acl};
 use crate::consul::Consul;
 use crate::http::request;
 use crate::inspect::operate;
@@ -61,7 +61,7 @@ const FULL: &str = "session: {state_file: '$HOME/run/session.json'}\n\
 
 #[test]
 fn all_that_a_job_needs_is_there_and_nothing_is_left_behind() {
-    let consul = Consul::start();
+    let consul = Consul::start_unused(Setup::default());
     let home = Home::new();
     home.configure(&consul.address(), FULL);
     let file = home.path("config.yaml");
@@ -151,7 +151,7 @@ fn one_address_of_several_is_away_or_of_another_cluster() {
 
 #[test]
 fn each_missing_right_is_named_by_its_rule() {
-    let consul = denying();
+    let consul = denying_with(Consul::start_unused);
     let address = consul.address();
     let before = state(&consul, ROOT);
     let by = |token: &str, prefix: &str| doctor(&address, &[prefix, "--token", token]);
