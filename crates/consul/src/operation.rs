@@ -47,7 +47,7 @@ pub enum Operation {
 
 impl Operation {
     /// All values, for a program that creates its metrics at the start.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SessionCreate,
         Self::SessionRenew,
         Self::SessionDestroy,
