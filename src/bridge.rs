@@ -504,7 +504,7 @@ mod tests {
             (
                 Operation::KvPut,
                 Kind::Anonymous,
-                "why: set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
+                "why: set consul.token_file, --token-file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
             ),
             (Operation::KvPut, Kind::Denied, "permission denied: why"),
             (

@@ -154,7 +154,7 @@ fn sessions_needs_read_permission_on_the_prefix() {
     assert!(errors.contains("no sessions, or none is readable with the token"), "{errors}");
     let (code, _, errors) = ask(STRANGER, &["service/s"]);
     assert_eq!(code, Some(77));
-    assert!(errors.contains("permission denied"), "{errors}");
+    assert!(errors.contains("Permission denied"), "{errors}");
     assert!(errors.contains(r#"the token needs `key_prefix "service/s/" { policy = "read" }`"#), "{errors}");
     assert_eq!(agent.terminate(), Some(0));
 }
@@ -180,7 +180,7 @@ fn inspect_and_prune_need_their_permissions() {
         (KEYS_ONLY, &["inspect"], 0, " unknown\n"),
         (KEYS_ONLY, &["inspect"], 0, r#"it needs `session_prefix "" { policy = "read" }`"#),
         // What may not be read is hidden, or refused where nothing else is there.
-        (STRANGER, &["inspect"], 77, "permission denied"),
+        (STRANGER, &["inspect"], 77, "Permission denied"),
         (KEYS_ONLY, &["prune", "--yes"], 0, "nothing to do"),
         (WORKER, &["destroy", "--yes"], 1, "is in use: held by"),
     ] {

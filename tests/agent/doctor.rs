@@ -55,7 +55,7 @@ fn state(consul: &Consul, token: &str) -> [String; 3] {
 
 const FULL: &str = "session: {state_file: '$HOME/run/session.json'}\n\
                     semaphores: [{name: writers, prefix: service/writers, limit: 2, slots: 2}]\n\
-                    locks: [{name: leader, key: service/leader}]\n\
+                    locks: [{name: leader, key: service/leader, required: false}]\n\
                     control: {listen: 'unix:$HOME/control.sock'}\n\
                     hooks: {on_acquired: [/bin/true], on_lost: [/bin/false, x]}\n";
 

@@ -58,7 +58,7 @@ fn the_slot_is_held_until_the_workloads_drain_request() {
     let socket = home.path("run/control.sock");
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
     let answer = ask(&socket, "POST /v1/drain");
-    assert!(answer.starts_with("HTTP/1.1 202") && answer.ends_with(r#"{"state":"draining"}"#), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 202") && answer.ends_with("{\"state\":\"draining\"}\n"), "{answer}");
     assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
     operator.assert_nothing_left("service/s");
     assert!(!socket.exists());

@@ -424,14 +424,14 @@ fn a_waiter_with_an_oversized_contender_stalls_no_other() {
 fn the_maximum_of_slots_can_be_acquired_and_handed_off() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    let all = "semaphores: [{name: s, prefix: service/s, limit: 8800, slots: 8800}]";
+    let all = "semaphores: [{name: s, prefix: service/s, limit: 5000, slots: 5000}]";
     let [first, second] = [Home::new(), Home::new()];
     for home in [&first, &second] {
         home.configure(&consul.address(), all);
     }
     let mut agent = Agent::start(&first);
     agent.await_ready();
-    assert_eq!(operator.holders("service/s").len(), 8800);
+    assert_eq!(operator.holders("service/s").len(), 5000);
     let mut next = Agent::start(&second);
     next.await_state("waiting");
     assert_eq!(agent.terminate(), Some(0));

@@ -65,7 +65,7 @@ fn a_silent_consul_ends_the_lease_in_time_and_delays_no_drain() {
     wait_for("the lease to end", || agent.metric(EXPIRED) == 1.0);
     assert!(!agent.is_ready());
     assert_eq!(agent.terminate(), Some(1), "not everything could be given back");
-    assert!(agent.log().contains("drain.timeout"), "{}", agent.log());
+    assert!(agent.log().contains(log_events::DRAIN_TIMED_OUT), "{}", agent.log());
     consul.signal(Signal::CONT);
 }
 
