@@ -39,7 +39,11 @@ fn semaphores_and_locks_of_any_client() {
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let (code, said, errors) = operate(&address, &["list"]);
     assert_eq!((code, said.as_str()), (Some(0), ""));
-    assert!(errors.starts_with("slotkeeper: no semaphores and no locks, or, if Consul has ACLs, none is readable"), "{errors}");
+    assert!(
+        errors
+            .starts_with("slotkeeper: no semaphores and no locks, or, if Consul has ACLs, none is readable"),
+        "{errors}"
+    );
 
     let holder = agent(&consul, "batch-7", "limit: 1");
     holder.await_ready();

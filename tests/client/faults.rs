@@ -70,7 +70,11 @@ async fn no_answer_means_that_the_outcome_is_unknown() {
     assert!(matches!(error.kind, Kind::Timeout(_)) && error.outcome_unknown(), "{error}");
     assert_eq!(
         error.to_string(),
-        format!("cannot write some/key at {}: no answer within 200ms; it may have been applied", stub.addr())
+        format!(
+            "cannot write some/key at {}: no answer within 200ms, and nothing there has answered yet (is it Consul's HTTP API, by \
+             default on port 8500?); it may have been applied",
+            stub.addr()
+        )
     );
     let error = client.kv_get("k", Read::default()).await.unwrap_err();
     assert!(matches!(error.kind, Kind::Timeout(_)) && !error.outcome_unknown(), "{error}");

@@ -223,7 +223,7 @@ fn several_required_entries_are_a_group_by_default_if_they_can_be() {
         (lock(", required: false"), true, None),
         (both(", wait: 5s"), false, Some("semaphores[1].wait: differs from that of semaphores[0]")),
         (both(", priority: 5"), false, Some("semaphores[1].priority: differs")),
-        (both("").replace("limit: 1", "limit: 10000"), false, Some("larger than Consul accepts")),
+        (both("").replace("limit: 1", "limit: 5000"), false, Some("larger than Consul accepts")),
         (lock(""), false, Some("locks[0].required: `acquire: together` does not include locks")),
         ("locks: [{name: l, key: k}, {name: m, key: m}]".to_owned(), false, Some("locks[0].required")),
         // Each wait ends.
@@ -246,8 +246,8 @@ fn an_acquire_group_fits_into_one_transaction() {
         let one = |name: &str| format!("{{name: {name}, prefix: p/{name}, limit: {limit}, slots: {slots}}}");
         parse(&format!("{{acquire: {acquire}, semaphores: [{}, {}]}}", one("a"), one("b")))
     };
-    refused(both("together", 4000, 5000), "acquire");
-    assert!(both("independently", 4000, 5000).unwrap().warnings.is_empty());
+    refused(both("together", 5000, 5000), "acquire");
+    assert!(both("independently", 5000, 5000).unwrap().warnings.is_empty());
     assert!(both("together", 4000, 4000).unwrap().warnings.is_empty());
     // The group fits alone, but not when other holders have all slots that the limits allow.
     let warnings = both("together", 1, 5000).unwrap().warnings;

@@ -142,9 +142,9 @@ suite("an agent", { concurrency: true }, () => {
     assert.deepEqual((await client.reload()).added, ["other"]);
     await agent.configure("nonsense: 1");
     await assert.rejects(client.reload(), (error: RefusedError) => error.code === "reload_refused");
+    await lock.release();
     await client.drain();
     assert.equal(await agent.ended(), 0);
-    await lock.release();
 
     const operations = wire.document.operations();
     const uncovered = operations.filter((id) => wire.answered(id) === 0);

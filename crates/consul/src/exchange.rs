@@ -34,7 +34,7 @@ const SHOWS_NO_SESSION: &str =
 
 /// What may be wrong with a server that accepts connections and answers nothing.
 const NEVER_ANSWERED: &str =
-    "; nothing there has answered yet: is it Consul's HTTP API (port 8500 by default)?";
+    ", and nothing there has answered yet (is it Consul's HTTP API, by default on port 8500?)";
 
 /// Why a request is not sent that waited for a connection until its time-out.
 const NO_CONNECTION_FREE: &str = "no connection was free in time";

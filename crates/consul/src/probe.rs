@@ -2,6 +2,7 @@
 //!
 //! A proxy whose Consul is down closes connections too, but at its own time: it does not wait for a request.
 
+use std::future::pending;
 use std::ops::Range;
 use std::pin::pin;
 use std::time::Duration;
@@ -36,16 +37,22 @@ pub(super) async fn first_answer<T>(
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let mut request = pin!(request);
-    let early = timeout(SLOW, &mut request).await;
-    let is_broken =
-        |result: &Result<T, Error>| matches!(result, Err(error) if error.kind == Kind::Interrupted);
-    if early.as_ref().map_or(true, is_broken) && is_not_http((host, *port)).await {
-        let how = "it sends other bytes, or closes the connection in place of an answer";
-        return Err(Error::new(tried.clone(), Kind::Mismatch(Mismatch::NotHttp), how));
-    }
-    match early {
+    let how = "it sends other bytes, or closes the connection in place of an answer";
+    let not_http = || Err(Error::new(tried.clone(), Kind::Mismatch(Mismatch::NotHttp), how));
+    match timeout(SLOW, &mut request).await {
+        Ok(Err(error)) if error.kind == Kind::Interrupted => {
+            if is_not_http((host, *port)).await {
+                not_http()
+            } else {
+                Err(error)
+            }
+        }
         Ok(result) => result,
-        Err(_) => request.await,
+        // The request goes on meanwhile: its own time counts.
+        Err(_) => tokio::select! {
+            result = &mut request => result,
+            () = async { if !is_not_http((host, *port)).await { pending().await } } => not_http(),
+        },
     }
 }
 
@@ -56,10 +63,10 @@ async fn is_not_http(address: (&str, u16)) -> bool {
     let quiet = Duration::from_millis(fastrand::u64(QUIET_MILLIS));
     if let Some(first) = heard(&mut stream, quiet).await {
         // Consul refuses a connection above its limit by a 429 before any request, or closes it.
-        return !first.is_empty() && !first.starts_with(b"HTTP/");
+        return !first.is_empty() && !begins_http(&first);
     }
     match asked(stream, HTTP_REQUEST).await {
-        Some(first) => !first.starts_with(b"HTTP/"),
+        Some(first) => first.is_empty() || !begins_http(&first),
         None => match TcpStream::connect(address).await {
             Ok(stream) => {
                 asked(stream, DNS_QUERY).await.is_some_and(|all| all.get(2..4) == DNS_QUERY.get(2..4))
@@ -67,6 +74,11 @@ async fn is_not_http(address: (&str, u16)) -> bool {
             Err(_) => false,
         },
     }
+}
+
+/// Whether these first bytes may be those of an HTTP answer, of which a slow server sends only some.
+fn begins_http(first: &[u8]) -> bool {
+    first.iter().zip(b"HTTP/").all(|(byte, expected)| byte == expected)
 }
 
 /// What the server answers at once.

@@ -219,6 +219,7 @@ func TestEachOperationOfTheControlAPIIsCovered(t *testing.T) {
 	if _, err := client.Reload(ctx); !errors.As(err, &refused) || refused.Code != "reload_refused" {
 		t.Error(err)
 	}
+	lock.Release()
 	if err := client.Drain(ctx); err != nil {
 		t.Error(err)
 	}
