@@ -258,7 +258,7 @@ fn the_chart_refuses_what_slotkeeper_refuses() {
         ("{consul: {address: 'consul:8500?dc=a'}}", "consul.address: not an address"),
         ("{consul: {address: 'http://user:secret@consul'}}", "consul.address: not an address"),
         ("{consul: {address: '::1:8500'}}", "consul.address: not an address"),
-        ("{consul: {address: ' consul:8500'}}", "consul.address: not an address"),
+        ("{consul: {address: 'con sul:8500'}}", "consul.address: not an address"),
         ("{consul: {address: 'unix://run/consul.sock'}}", "consul.address: not an address"),
         ("{consul: {address: [consul:8500, 'ftp://x']}}", "consul.address: not an address"),
         ("{consul: {address: 'consul:8500,'}}", "consul.address: not an address"),
