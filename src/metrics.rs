@@ -80,49 +80,28 @@ impl Metrics {
 
     /// Counts what a notice reports.
     pub fn observe(&self, notice: &Notice) {
-        match notice {
-            Notice::Renewed { took } => self.agent.renew_duration.observe(secs(*took)),
-            Notice::RenewFailed { failure } => {
-                self.agent.renew_failures.with_label_values(&[failure.kind.as_str()]).inc();
-            }
+        if let Notice::Renewed { took } = notice {
+            self.agent.renew_duration.observe(secs(*took));
+        } else if let Notice::RenewFailed { failure } = notice {
+            self.agent.renew_failures.with_label_values(&[failure.kind.as_str()]).inc();
+        } else if let Notice::Acquired { name, took, handoff, resumed: false, .. } = notice {
             // A resumed slot was counted when it was acquired.
-            Notice::Acquired { resumed: true, .. } => {}
-            Notice::Acquired { name, took, handoff, .. } => {
-                self.semaphores.acquire_duration.with_label_values(&[&**name]).observe(secs(*took));
-                if let Some(handoff) = handoff {
-                    self.semaphores.handoff_duration.with_label_values(&[&**name]).observe(secs(*handoff));
-                }
+            self.semaphores.acquire_duration.with_label_values(&[&**name]).observe(secs(*took));
+            if let Some(handoff) = handoff {
+                self.semaphores.handoff_duration.with_label_values(&[&**name]).observe(secs(*handoff));
             }
-            Notice::Lost { name, reason, held, .. } => {
-                self.semaphores.slots_lost.with_label_values(&[&**name, reason.as_str()]).inc();
-                self.semaphores.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
-            }
-            Notice::Released { name, held, .. } => {
-                self.semaphores.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
-            }
-            Notice::Pruned { name, holders, took } => {
-                self.semaphores.pruned_holders.with_label_values(&[&**name]).inc_by((*holders).into());
-                self.semaphores.prune_duration.with_label_values(&[&**name]).observe(secs(*took));
-            }
-            Notice::Conflict { name } => self.semaphores.cas_conflicts.with_label_values(&[&**name]).inc(),
-            Notice::Leader { leader: None, .. } => {}
-            Notice::Leader { name, .. } => self.semaphores.leader_changes.with_label_values(&[&**name]).inc(),
-            Notice::SessionStarted { .. }
-            | Notice::SessionEnded { .. }
-            | Notice::SessionTaken { .. }
-            | Notice::Failing { .. }
-            | Notice::Recovered { .. }
-            | Notice::Waiting { .. }
-            | Notice::LockDelayed { .. }
-            | Notice::Blocked { .. }
-            | Notice::TimedOut { .. }
-            | Notice::Evicted { .. }
-            | Notice::LimitDiffers { .. }
-            | Notice::FormDiffers { .. }
-            | Notice::LimitChanged { .. }
-            | Notice::LimitSet { .. }
-            // Another semaphore may have its name already.
-            | Notice::Removed { .. } => {}
+        } else if let Notice::Lost { name, reason, held, .. } = notice {
+            self.semaphores.slots_lost.with_label_values(&[&**name, reason.as_str()]).inc();
+            self.semaphores.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
+        } else if let Notice::Released { name, held, .. } = notice {
+            self.semaphores.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
+        } else if let Notice::Pruned { name, holders, took } = notice {
+            self.semaphores.pruned_holders.with_label_values(&[&**name]).inc_by((*holders).into());
+            self.semaphores.prune_duration.with_label_values(&[&**name]).observe(secs(*took));
+        } else if let Notice::Conflict { name } = notice {
+            self.semaphores.cas_conflicts.with_label_values(&[&**name]).inc();
+        } else if let Notice::Leader { name, leader: Some(_) } = notice {
+            self.semaphores.leader_changes.with_label_values(&[&**name]).inc();
         }
     }
 

@@ -26,12 +26,9 @@ pub const NODE_RULE: &str = r#"node "slotkeeper" { policy = "write" }"#;
 pub struct Sessions {
     /// The parameters of each.
     pub spec: SessionSpec,
-    auto: Option<Auto>,
+    /// On [`AUTO_NODE`]: why they are on the addressed agent's node after all. Decided by the first refusal, until the process ends.
+    auto: Option<Arc<OnceLock<String>>>,
 }
-
-/// Why sessions are on the addressed agent's node after all. Decided by the first refusal, until the process ends.
-#[derive(Clone, Debug, Default)]
-struct Auto(Arc<OnceLock<String>>);
 
 impl Sessions {
     /// On the node that `spec` names.
@@ -41,12 +38,12 @@ impl Sessions {
 
     /// On [`AUTO_NODE`].
     pub fn on_auto_node(spec: SessionSpec) -> Self {
-        Self { spec: SessionSpec { node: Some(AUTO_NODE.to_owned()), ..spec }, auto: Some(Auto::default()) }
+        Self { spec: SessionSpec { node: Some(AUTO_NODE.to_owned()), ..spec }, auto: Some(Arc::default()) }
     }
 
     /// Why sessions are on the addressed agent's node, although the configuration does not ask for it.
     pub fn refusal(&self) -> Option<&str> {
-        self.auto.as_ref()?.0.get().map(String::as_str)
+        self.auto.as_ref()?.get().map(String::as_str)
     }
 
     /// Creates a session.
@@ -55,35 +52,30 @@ impl Sessions {
     ///
     /// Consul refused it, or did not answer.
     pub async fn create(&self, client: &Client) -> Result<String, Failure> {
-        let spec = &self.spec;
-        let on_agent = SessionSpec { node: None, ..spec.clone() };
-        let Some(Auto(refusal)) = &self.auto else {
-            return client.session_create(spec).await.map_err(|error| bridge::failure(&error));
-        };
-        if refusal.get().is_some() {
-            return client.session_create(&on_agent).await.map_err(|error| bridge::failure(&error));
-        }
-        let error = match on_auto_node(client, spec).await {
-            Ok(session) => return Ok(session),
-            Err(error) if is_refused(&error) => error,
-            Err(error) => return Err(bridge::failure(&error)),
+        let on_agent = SessionSpec { node: None, ..self.spec.clone() };
+        let failed = |error| bridge::failure(&error);
+        let error = match &self.auto {
+            None => return client.session_create(&self.spec).await.map_err(failed),
+            Some(refusal) if refusal.get().is_some() => {
+                return client.session_create(&on_agent).await.map_err(failed);
+            }
+            Some(_) => match on_auto_node(client, &self.spec).await {
+                Err(error) if is_refused(&error) => error,
+                answer => return answer.map_err(failed),
+            },
         };
         let registers = error.tried.operation == Operation::NodeRegister;
-        let rule = if registers { NODE_RULE } else { SESSION_RULE };
-        let text = format!("{error}; the token needs `{rule}`");
+        let text = format!("{error}; the token needs `{}`", if registers { NODE_RULE } else { SESSION_RULE });
         match client.session_create(&on_agent).await {
+            // Of the two refusals, the first is of the smaller right.
+            Err(other) if is_refused(&other) => Err(Failure { text, ..failed(error) }),
+            Err(other) => Err(failed(other)),
             Ok(session) => {
-                if refusal.set(text.clone()).is_ok() {
+                if self.auto.as_ref().is_some_and(|refusal| refusal.set(text.clone()).is_ok()) {
                     warn!(error = %text, "{SESSION_NODE_REFUSED}; they end when it leaves, such as by a restart");
                 }
                 Ok(session)
             }
-            // Of the two refusals, this is of the smaller right.
-            Err(other) if is_refused(&other) => {
-                let Failure { kind, .. } = bridge::failure(&error);
-                Err(Failure { kind, text })
-            }
-            Err(other) => Err(bridge::failure(&other)),
         }
     }
 }

@@ -149,40 +149,20 @@ fn log_as(notice: &Notice, about: About<'_>) {
 /// Logs a notice about a lease. A client may request leases again and again, so waits are logged at `debug`.
 pub(super) fn log_lease(notice: &Notice, subject: Option<&Subject>) {
     let about = About::new(event_of_lease(notice), subject);
-    match notice {
-        Notice::Waiting { position, taken, limit, .. } => {
-            log_about!(debug, about, position, taken, limit, "{LEASE_WAITING}");
-        }
-        Notice::TimedOut { reached, failure, .. } => {
-            let trouble = failure.as_ref().map(|failure| failure.text.as_str());
-            log_about!(debug, about, reached, trouble, "{LEASE_WAIT_TIMED_OUT}");
-        }
-        Notice::Leader { leader, .. } => {
-            let session = leader.as_ref().map(|leader| leader.session.as_str());
-            log_about!(debug, about, session, "{LEASE_LOCK_LEADER}");
-        }
-        Notice::FormDiffers { .. } => log_about!(debug, about, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
-        Notice::LockDelayed { left, .. } => {
-            log_about!(debug, about, ?left, "{LEASE_LOCK_DELAY}");
-        }
-        Notice::SessionStarted { .. }
-        | Notice::SessionEnded { .. }
-        | Notice::SessionTaken { .. }
-        | Notice::Renewed { .. }
-        | Notice::RenewFailed { .. }
-        | Notice::Failing { .. }
-        | Notice::Recovered { .. }
-        | Notice::Acquired { .. }
-        | Notice::Lost { .. }
-        | Notice::Evicted { .. }
-        | Notice::Released { .. }
-        | Notice::Blocked { .. }
-        | Notice::LimitDiffers { .. }
-        | Notice::LimitChanged { .. }
-        | Notice::LimitSet { .. }
-        | Notice::Pruned { .. }
-        | Notice::Conflict { .. }
-        | Notice::Removed { .. } => log_as(notice, about),
+    if let Notice::Waiting { position, taken, limit, .. } = notice {
+        log_about!(debug, about, position, taken, limit, "{LEASE_WAITING}");
+    } else if let Notice::TimedOut { reached, failure, .. } = notice {
+        let trouble = failure.as_ref().map(|failure| failure.text.as_str());
+        log_about!(debug, about, reached, trouble, "{LEASE_WAIT_TIMED_OUT}");
+    } else if let Notice::Leader { leader, .. } = notice {
+        let session = leader.as_ref().map(|leader| leader.session.as_str());
+        log_about!(debug, about, session, "{LEASE_LOCK_LEADER}");
+    } else if let Notice::FormDiffers { .. } = notice {
+        log_about!(debug, about, "{FORMAT_DIFFERS}: {JOINS_A_MAP}");
+    } else if let Notice::LockDelayed { left, .. } = notice {
+        log_about!(debug, about, ?left, "{LEASE_LOCK_DELAY}");
+    } else {
+        log_as(notice, about);
     }
 }
 
@@ -194,38 +174,17 @@ pub(super) fn call_hook(
     config: &config::Hooks,
     hooks: &mut Hooks,
 ) -> Option<oneshot::Receiver<Succeeded>> {
-    let (command, event, name, about) = match notice {
-        Notice::Acquired { name, session, token, indexes, .. } => {
-            (&config.on_acquired, Event::Acquired, name, slot(session, *token, indexes))
-        }
-        Notice::Lost { name, session, token, indexes, reason, .. } => {
-            let mut about = slot(session, *token, indexes);
-            about.push(("SLOTKEEPER_REASON", reason.as_str().to_owned()));
-            (&config.on_lost, Event::Lost, name, about)
-        }
-        Notice::Leader { name, leader } => {
-            (&config.on_leader_changed, Event::LeaderChanged, name, leader_variables(leader.as_ref()))
-        }
-        Notice::SessionStarted { .. }
-        | Notice::SessionEnded { .. }
-        | Notice::SessionTaken { .. }
-        | Notice::Renewed { .. }
-        | Notice::RenewFailed { .. }
-        | Notice::Failing { .. }
-        | Notice::Recovered { .. }
-        | Notice::Waiting { .. }
-        | Notice::LockDelayed { .. }
-        | Notice::Evicted { .. }
-        | Notice::Released { .. }
-        | Notice::Blocked { .. }
-        | Notice::TimedOut { .. }
-        | Notice::LimitDiffers { .. }
-        | Notice::FormDiffers { .. }
-        | Notice::LimitChanged { .. }
-        | Notice::LimitSet { .. }
-        | Notice::Pruned { .. }
-        | Notice::Conflict { .. }
-        | Notice::Removed { .. } => return None,
+    let (command, event, name, about) = if let Notice::Acquired { name, session, token, indexes, .. } = notice
+    {
+        (&config.on_acquired, Event::Acquired, name, slot(session, *token, indexes))
+    } else if let Notice::Lost { name, session, token, indexes, reason, .. } = notice {
+        let mut about = slot(session, *token, indexes);
+        about.push(("SLOTKEEPER_REASON", reason.as_str().to_owned()));
+        (&config.on_lost, Event::Lost, name, about)
+    } else if let Notice::Leader { name, leader } = notice {
+        (&config.on_leader_changed, Event::LeaderChanged, name, leader_variables(leader.as_ref()))
+    } else {
+        return None;
     };
     let command = command.clone()?;
     let label = labels.of(name);

@@ -9,7 +9,7 @@ use super::reload::{Caller, Manner};
 use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
-use crate::control::request::{Kind, Refusal, Request};
+use crate::control::request::{Grant, Kind, NoLease, Refusal, Request};
 use crate::status::{Event, Subject};
 use slotkeeper_semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
 
@@ -54,14 +54,15 @@ impl Agent {
                 }
                 Err(refusal) => leases::tell(reply, Err(refusal)),
             },
-            Request::Renew { lease, reply } => {
-                self.leases.show(&lease, true, self.ending.draining(now), reply, now);
-            }
-            Request::Show { lease, reply } => {
-                self.leases.show(&lease, false, self.ending.draining(now), reply, now);
-            }
+            Request::Renew { lease, reply } => leases::tell(reply, self.lease(&lease, true, now)),
+            Request::Show { lease, reply } => leases::tell(reply, self.lease(&lease, false, now)),
             Request::Release { lease, reply } => self.leases.release(&lease, reply, now),
         }
+    }
+
+    fn lease(&mut self, lease: &str, renews: bool, now: Moment) -> Result<Grant, NoLease> {
+        let draining = self.ending.draining(now);
+        self.leases.show(lease, renews, now).map(|grant| Grant { draining, ..grant })
     }
 
     /// The settings of a new lease.

@@ -252,12 +252,11 @@ fn semaphore(configured: Semaphore, machine: &Machine, keeper: &Keeper, labels: 
     let waiter = WaiterState::of(machine);
     let slot_indexes = if let Phase::Held { indexes, .. } = machine.phase() { indexes } else { Vec::new() };
     let view = machine.view().filter(|_| !waiter.rests());
-    let record = view.and_then(View::record);
     let waiting = waiter.state == State::Waiting;
     let reason = waiter
         .why
         .clone()
-        .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, slots)))
+        .or_else(|| view.filter(|_| waiting).and_then(|view| never_fits(view, slots)))
         .or_else(|| view.filter(|_| waiting).and_then(|view| ring(view, keeper, labels)))
         .or_else(|| failure(machine, keeper))
         .or_else(|| missing_members(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting))
@@ -332,10 +331,12 @@ fn ring(view: &View, keeper: &Keeper, labels: &Labels) -> Option<String> {
 }
 
 /// The waiter stays in the queue, so that a higher limit serves it.
-fn never_fits(limit: u32, slots: u32) -> Option<String> {
+pub(super) fn never_fits(view: &View, slots: u32) -> Option<String> {
+    let (limit, prefix) = (view.record()?.limit, view.prefix());
     (limit < slots).then(|| {
         format!(
-            "the limit in force is {limit} and this workload takes {slots}: raise the limit or lower `slots`"
+            "the limit in force is {limit} and this workload takes {slots}: raise the limit by slotkeeper set-limit {prefix} \
+             {slots}, or lower `slots`"
         )
     })
 }

@@ -39,21 +39,8 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_CONFIG", "The configuration file, in place of --config"),
             (
                 "SLOTKEEPER_LIMIT",
-                "In place of --limit, for run; so the following, which the command does not inherit",
+                "In place of --limit, for run, whose help names the variables of its other flags; its command inherits none",
             ),
-            ("SLOTKEEPER_LOCK", "In place of --lock: true or false"),
-            ("SLOTKEEPER_SLOTS", "In place of --slots"),
-            ("SLOTKEEPER_PRIORITY", "In place of --priority"),
-            ("SLOTKEEPER_FORMAT", "In place of --format"),
-            ("SLOTKEEPER_LIMIT_POLICY", "In place of --limit-policy"),
-            ("SLOTKEEPER_PRUNE_DELAY", "In place of --prune-delay"),
-            ("SLOTKEEPER_TRY", "In place of --try: true or false"),
-            ("SLOTKEEPER_TIMEOUT", "In place of --timeout"),
-            ("SLOTKEEPER_KILL_AFTER", "In place of --kill-after"),
-            ("SLOTKEEPER_STOP_AFTER", "In place of --stop-after"),
-            ("SLOTKEEPER_SHELL", "In place of --shell: true or false"),
-            ("SLOTKEEPER_METRICS_FILE", "In place of --metrics-file, for run; empty for no file"),
-            ("SLOTKEEPER_RESULT_FILE", "In place of --result-file, for run; empty for no file"),
             ("SLOTKEEPER_TERMINATION_MESSAGE", "File for the reason of a failure of agent, run or wait"),
             (
                 "NOTIFY_SOCKET",
@@ -227,17 +214,23 @@ pub(super) fn help(command: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::Cli;
     use crate::config;
     use crate::workload::SERVICE_MANAGER_VARIABLES;
 
     #[test]
     fn every_variable_that_has_an_effect_is_documented_and_no_other() {
         let documented: Vec<_> = MAIN[1].entries.iter().map(|(name, _)| *name).collect();
+        let mut main = Cli::command();
+        let run = main.find_subcommand_mut("run").unwrap().render_long_help().to_string();
         for name in config::known_variables() {
             // The chart builds addresses from these; slotkeeper does not read them.
             let is_the_charts = matches!(name, "SLOTKEEPER_POD_IP" | "SLOTKEEPER_HOST_IP");
-            assert!(documented.contains(&name) || is_the_charts, "{name} is not documented");
+            let is_documented = documented.contains(&name) || run.contains(&format!("[env: {name}]"));
+            assert!(is_documented || is_the_charts, "{name} is not documented");
         }
         let known = || config::known_variables().chain(SERVICE_MANAGER_VARIABLES);
         for name in documented {

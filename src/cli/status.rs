@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::interrupt::interruptible;
-use super::local::{LocalAgent, NOT_AN_AGENT, NoAnswer, get};
+use super::local::{LocalAgent, NOT_AN_AGENT, get};
 use super::output::{DocumentFormat, Form, Output, lines};
 use super::table::{Column, Layout, NONE, always, table, unless, wide};
 use super::{Exit, block_on, live, window};
@@ -221,11 +221,10 @@ impl StatusCommand {
 }
 
 async fn look(address: &str) -> anyhow::Result<Seen> {
-    let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(|error| match error {
-        NoAnswer::Unreachable { .. } => anyhow!(
+    let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(|error| {
+        anyhow!(
             "{error} `slotkeeper run` has no address by default: slotkeeper list and slotkeeper inspect PREFIX show its slots"
-        ),
-        NoAnswer::Config(_) | NoAnswer::Off => anyhow!(error),
+        )
     })?;
     Ok(Seen::of(answer.text))
 }
@@ -238,17 +237,14 @@ async fn look_again(address: &str) -> anyhow::Result<Seen> {
         active
             && (one.entry.seen_seconds_ago.is_none_or(|age| age > FRESH) || one.holders.iter().any(unnamed))
     };
-    let mut looks = 1;
-    loop {
+    for _ in 1..MAX_LOOKS {
         let seen = look(address).await?;
-        let shows_old =
-            status_of::<Status>(&seen.text).is_ok_and(|status| status.semaphores.iter().any(is_old));
-        if !shows_old || looks == MAX_LOOKS {
+        if !status_of::<Status>(&seen.text).is_ok_and(|status| status.semaphores.iter().any(is_old)) {
             return Ok(seen);
         }
-        looks += 1;
         sleep(LISTING_TIME).await;
     }
+    look(address).await
 }
 
 fn status_of<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {

@@ -74,9 +74,13 @@ impl View {
     }
 
     /// The same, with the longest times to wait, by name.
-    pub fn within(mut self, limits: &BTreeMap<String, Duration>) -> Self {
+    pub fn within(self, limits: &BTreeMap<String, Duration>) -> Self {
+        self.each(|one| one.limit = limits.get(&one.name).copied())
+    }
+
+    fn each(mut self, change: impl FnMut(&mut Awaited)) -> Self {
         if let Self::Missing { missing, .. } = &mut self {
-            missing.iter_mut().for_each(|awaited| awaited.limit = limits.get(&awaited.name).copied());
+            missing.iter_mut().for_each(change);
         }
         self
     }
@@ -91,35 +95,25 @@ impl View {
     }
 
     /// The same, with one longest time to wait for all, of which `waited` is over.
-    pub fn within_all(mut self, limit: Option<Duration>, so_far: Duration) -> Self {
-        if let (Self::Missing { missing, .. }, Some(_)) = (&mut self, limit) {
-            for awaited in missing {
-                (awaited.limit, awaited.waited) = (limit, so_far);
-            }
+    pub fn within_all(self, limit: Option<Duration>, so_far: Duration) -> Self {
+        if limit.is_none() {
+            return self;
         }
-        self
+        self.each(|one| (one.limit, one.waited) = (limit, so_far))
     }
 
     /// In short, for readers of the log, which has each failure and obstacle once.
-    pub fn beside_the_log(mut self) -> Self {
-        if let Self::Missing { missing, .. } = &mut self {
-            for one in missing.iter_mut().filter(|one| one.reason.is_some()) {
-                one.reason = one.logged.map(str::to_owned).or(one.reason.take());
-            }
-        }
-        self
+    pub fn beside_the_log(self) -> Self {
+        self.each(|one| one.reason = one.reason.take().map(|why| one.logged.map_or(why, str::to_owned)))
     }
 
     /// Without holders that may have left meanwhile.
-    #[must_use]
-    pub fn current(mut self) -> Self {
-        if let Self::Missing { missing, .. } = &mut self {
-            missing
-                .iter_mut()
-                .filter(|one| one.old)
-                .for_each(|one| (one.holders, one.unlisted) = (Vec::new(), 0));
-        }
-        self
+    pub fn current(self) -> Self {
+        self.each(|one| {
+            if one.old {
+                (one.holders, one.unlisted) = (Vec::new(), 0);
+            }
+        })
     }
 
     /// Whether holders are left out.

@@ -269,7 +269,10 @@ fn a_request_that_cannot_be_meant_so_is_refused_with_the_reason() {
     crate::inspect::operate(&consul.address(), &["set-limit", "p/s", "1"]);
     assert_eq!(operator.record("p/s")["Limit"], 1);
     let (status, said) = refusal("POST /v1/semaphores/s/acquire", r#"{"wait":"2s"}"#);
-    assert!(status == 409 && said.contains("it takes 2 slots, and the limit is 1 now"), "{status} {said}");
+    assert!(
+        status == 409 && said.contains("the limit in force is 1 and this workload takes 2"),
+        "{status} {said}"
+    );
     assert!(said.contains("slotkeeper set-limit p/s 2"), "{said}");
 }
 

@@ -368,24 +368,14 @@ pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
     if answer.filtered && !request.takes_filtered {
         return false;
     }
-    match answer.tried.operation {
-        Operation::Txn | Operation::KvGetMany => matches!(answer.status, 200 | 409),
-        Operation::KvGet | Operation::KvList | Operation::KvWatch => {
-            answer.status == 200 || (answer.status == 404 && answer.index.is_some())
+    match answer.status {
+        200 => true,
+        404 => {
+            let reads = [Operation::KvGet, Operation::KvList, Operation::KvWatch];
+            answer.index.is_some() && reads.contains(&answer.tried.operation)
         }
-        Operation::SessionCreate
-        | Operation::SessionRenew
-        | Operation::SessionDestroy
-        | Operation::SessionInfo
-        | Operation::SessionList
-        | Operation::KvPut
-        | Operation::KvDelete
-        | Operation::Login
-        | Operation::Logout
-        | Operation::NodeRegister
-        | Operation::Leader
-        | Operation::Peers
-        | Operation::AgentSelf => answer.status == 200,
+        409 => matches!(answer.tried.operation, Operation::Txn | Operation::KvGetMany),
+        _ => false,
     }
 }
 

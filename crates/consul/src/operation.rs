@@ -111,26 +111,18 @@ impl Operation {
 
     /// True if the operation can change Consul's state.
     pub const fn writes(self) -> bool {
-        match self {
-            Self::SessionCreate
-            | Self::SessionRenew
-            | Self::SessionDestroy
-            | Self::KvPut
-            | Self::KvDelete
-            | Self::Txn
-            | Self::Login
-            | Self::Logout
-            | Self::NodeRegister => true,
+        !matches!(
+            self,
             Self::SessionInfo
-            | Self::SessionList
-            | Self::KvGet
-            | Self::KvGetMany
-            | Self::KvList
-            | Self::KvWatch
-            | Self::Leader
-            | Self::Peers
-            | Self::AgentSelf => false,
-        }
+                | Self::SessionList
+                | Self::KvGet
+                | Self::KvGetMany
+                | Self::KvList
+                | Self::KvWatch
+                | Self::Leader
+                | Self::Peers
+                | Self::AgentSelf
+        )
     }
 }
 

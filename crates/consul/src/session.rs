@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::kv::shown;
@@ -95,16 +96,6 @@ struct Create<'a> {
     service_checks: Vec<ServiceCheck<'a>>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Register<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    datacenter: Option<&'a str>,
-    node: &'a str,
-    address: &'a str,
-    skip_node_update: bool,
-}
-
 /// The address of a node that nothing runs on. Consul demands one and does not use it.
 const NO_ADDRESS: &str = "127.0.0.1";
 
@@ -165,14 +156,12 @@ impl Client {
     ///
     /// As for any request. [`Kind::Denied`] also where the node exists.
     pub async fn register_node(&self, node: &str) -> Result<(), Error> {
-        let body =
-            Register { datacenter: self.datacenter(), node, address: NO_ADDRESS, skip_node_update: true };
-        let body = serde_json::to_vec(&body).map_err(|error| {
-            let tried = self.tried(Operation::NodeRegister, node);
-            Error::new(tried, Kind::BadRequest, error.to_string())
-        })?;
+        let mut body = json!({"Node": node, "Address": NO_ADDRESS, "SkipNodeUpdate": true});
+        if let Some(datacenter) = self.datacenter() {
+            body["Datacenter"] = datacenter.into();
+        }
         let request = Request::put(Operation::NodeRegister, "catalog/register", node);
-        self.send(request.body(body)).await?.json::<bool>().map(drop)
+        self.send(request.body(body.to_string())).await?.json::<bool>().map(drop)
     }
 
     /// Renews a session for one more TTL. Consul counts it from the arrival of the request. Callers must count it from before the

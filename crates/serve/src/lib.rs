@@ -189,10 +189,8 @@ pub async fn serve<L: Listen>(
         .keep_alive(limits.keep_alive)
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes.max(8192));
-    let mut table = ConnectionTable::<(AbortHandle, Arc<ClientActivity>)>::default();
-    let may_go = |(_, client): &(AbortHandle, Arc<ClientActivity>)| {
-        limits.when_full == WhenFull::Displace || !client.has_asked()
-    };
+    let mut table = ConnectionTable::<Open>::default();
+    let may_go = |(_, client): &Open| limits.when_full == WhenFull::Displace || !client.has_asked();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     let mut displaced: usize = 0;
@@ -268,11 +266,11 @@ fn refuse(mut stream: impl AsyncWrite + Unpin, refusal: &str) {
     let _ = stream.shutdown().now_or_never();
 }
 
+/// The task of a connection, and its client.
+type Open = (AbortHandle, Arc<ClientActivity>);
+
 /// Removes a connection that ended or was displaced.
-fn remove(
-    table: &mut ConnectionTable<(AbortHandle, Arc<ClientActivity>)>,
-    ended: Result<(Id, ()), JoinError>,
-) {
+fn remove(table: &mut ConnectionTable<Open>, ended: Result<(Id, ()), JoinError>) {
     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
     table.remove(|(task, _)| task.id() == id);
 }

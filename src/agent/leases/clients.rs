@@ -11,7 +11,8 @@ use super::table::{Granted, Key};
 use super::{Leases, Running};
 use crate::agent::driver::{Driver, Owner};
 use crate::agent::labels;
-use crate::control::request::{Draining, Grant, Kind, NoLease, Refusal, Released};
+use crate::agent::snapshot::never_fits;
+use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
 use crate::log_events::{LEASE_CLIENT_GONE, LEASE_UNCLAIMED};
 use slotkeeper_semaphore::{self, Keeper, Machine, Moment, Name, OnLost, Settings};
 
@@ -21,7 +22,6 @@ const MIN_CONCLUSIVE_WAIT: Duration = Duration::from_secs(1);
 const RELEASE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) type GrantReply = oneshot::Sender<Result<Grant, Refusal>>;
-type HeldReply = oneshot::Sender<Result<Grant, NoLease>>;
 pub(super) type ReleaseReply = oneshot::Sender<Result<Released, NoLease>>;
 
 /// A request for a lease.
@@ -63,26 +63,16 @@ impl Leases {
         }
     }
 
-    /// Replies with the lease. `renews`: the client renews it. `draining`: the agent ends.
-    pub(in crate::agent) fn show(
-        &mut self,
-        id: &str,
-        renews: bool,
-        draining: Option<Draining>,
-        reply: HeldReply,
-        now: Moment,
-    ) {
-        let found = self.table.find(id).ok_or_else(|| self.table.fate(id));
-        let answer = found.and_then(|key| {
-            let grant = self.grant(key, now)?;
-            if !renews {
-                return Ok(grant);
-            }
-            self.table.renewed(key, now);
-            self.unshown.extend(self.running.get(&key).map(|running| Name::clone(&running.id)));
-            self.grant(key, now)
-        });
-        tell(reply, answer.map(|grant| Grant { draining, ..grant }));
+    /// The lease. `renews`: its client renews it.
+    pub(in crate::agent) fn show(&mut self, id: &str, renews: bool, now: Moment) -> Result<Grant, NoLease> {
+        let key = self.table.find(id).ok_or_else(|| self.table.fate(id))?;
+        let grant = self.grant(key, now)?;
+        if !renews {
+            return Ok(grant);
+        }
+        self.table.renewed(key, now);
+        self.unshown.extend(self.running.get(&key).map(|running| Name::clone(&running.id)));
+        self.grant(key, now)
     }
 
     /// Releases a lease.
@@ -209,23 +199,16 @@ pub(super) fn wait_refusal(
     trouble: Option<&str>,
     waited: Duration,
 ) -> Refusal {
-    let too_many = || {
+    let never_fits = || {
         let machine = keeper?.machines().next()?;
-        let (wanted, limit) = (machine.settings().slots, machine.view()?.record()?.limit);
-        let prefix = &machine.settings().prefix;
-        (wanted > limit).then(|| {
-            format!(
-                "it takes {wanted} slots, and the limit is {limit} now: raise the limit by slotkeeper set-limit {prefix} \
-                 {wanted}, or lower `slots`"
-            )
-        })
+        never_fits(machine.view()?, machine.settings().slots)
     };
     match trouble {
         // Whether a slot is free is not known, whatever Consul has answered before.
         Some(trouble) => Refusal::Unavailable(trouble.to_owned()),
         // So short a wait says nothing about Consul.
         None if reached || waited < MIN_CONCLUSIVE_WAIT => {
-            too_many().map_or(Refusal::Timeout, Refusal::Blocked)
+            never_fits().map_or(Refusal::Timeout, Refusal::Blocked)
         }
         None => Refusal::Unavailable("timed out waiting for Consul".into()),
     }

@@ -139,50 +139,26 @@ impl Leases {
 
     /// Handles a notice of a lease's keeper, for the client.
     pub(super) fn noticed(&mut self, key: Key, notice: &Notice, now: Moment) {
-        match notice {
-            Notice::Acquired { session, token, indexes, .. } => {
-                let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
-                let single = keeper.and_then(|keeper| keeper.machines().find_map(Machine::single));
-                let (session, token, indexes) = (session.clone(), *token, indexes.clone());
-                let lock_index = single.map(|single| single.times_locked);
-                let granted = Granted { session, token, lock_index, indexes, since: now };
-                self.granted(key, granted, now);
-                self.share_what_is_known(key);
+        let running = self.running.get(&key).map(|running| &running.driver.keeper);
+        if let Notice::Acquired { session, token, indexes, .. } = notice {
+            let single = running.and_then(|keeper| keeper.machines().find_map(Machine::single));
+            let (session, token, indexes) = (session.clone(), *token, indexes.clone());
+            let lock_index = single.map(|single| single.times_locked);
+            let granted = Granted { session, token, lock_index, indexes, since: now };
+            self.granted(key, granted, now);
+            self.share_what_is_known(key);
+        } else if let Notice::Evicted { by, .. } = notice {
+            self.refuse(key, Refusal::Evicted(by.clone()), now);
+        } else if let Notice::Lost { reason, .. } = notice {
+            if !self.keeps(key) && self.table.lost(key, *reason, now) {
+                self.leave(key, now);
             }
-            Notice::Evicted { by, .. } => self.refuse(key, Refusal::Evicted(by.clone()), now),
-            Notice::Lost { reason, .. } => {
-                if self.keeps(key) {
-                    return;
-                }
-                if self.table.lost(key, *reason, now) {
-                    self.leave(key, now);
-                }
-            }
-            Notice::TimedOut { reached, failure, .. } => {
-                let trouble = failure.as_ref().map(|failure| failure.text.as_str());
-                let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
-                let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
-                self.refuse(key, wait_refusal(keeper, *reached, trouble, waited), now);
-            }
-            Notice::Blocked { obstacle, .. } => self.refuse(key, Refusal::Blocked(obstacle.why.clone()), now),
-            Notice::SessionStarted { .. }
-            | Notice::SessionEnded { .. }
-            | Notice::SessionTaken { .. }
-            | Notice::Renewed { .. }
-            | Notice::RenewFailed { .. }
-            | Notice::Failing { .. }
-            | Notice::Recovered { .. }
-            | Notice::Waiting { .. }
-            | Notice::Leader { .. }
-            | Notice::LockDelayed { .. }
-            | Notice::Released { .. }
-            | Notice::LimitDiffers { .. }
-            | Notice::FormDiffers { .. }
-            | Notice::LimitChanged { .. }
-            | Notice::LimitSet { .. }
-            | Notice::Pruned { .. }
-            | Notice::Conflict { .. }
-            | Notice::Removed { .. } => {}
+        } else if let Notice::TimedOut { reached, failure, .. } = notice {
+            let trouble = failure.as_ref().map(|failure| failure.text.as_str());
+            let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
+            self.refuse(key, wait_refusal(running, *reached, trouble, waited), now);
+        } else if let Notice::Blocked { obstacle, .. } = notice {
+            self.refuse(key, Refusal::Blocked(obstacle.why.clone()), now);
         }
     }
 

@@ -78,10 +78,8 @@ impl<'a> Lent<'a> {
 pub(super) fn semaphore(configured: Semaphore, leases: &Leases) -> Semaphore {
     let lent = Lent::of(Kind::Semaphore, &configured.prefix, leases);
     let freshest = lent.freshest();
-    let record = freshest.and_then(|(view, ..)| view.record());
-    let too_small = record
-        .filter(|_| lent.any(State::Waiting))
-        .and_then(|record| never_fits(record.limit, configured.slots));
+    let waiting = freshest.filter(|_| lent.any(State::Waiting));
+    let too_small = waiting.and_then(|(view, ..)| never_fits(view, configured.slots));
     Semaphore {
         limit: freshest.and_then(|(view, ..)| limit(view, configured.configured_limit)),
         slots_taken: freshest.and_then(|(view, ..)| taken(view)),

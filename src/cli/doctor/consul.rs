@@ -145,29 +145,27 @@ async fn session(client: &Client, job: &Config) -> (Found, bool) {
             .await
             .map(|()| format!("can be created on {place} with a TTL of {ttl}"))
     };
-    let on_agent_for = async |rule: &str| {
-        let why = format!("not on the node {AUTO_NODE}, which outlives an agent: the token needs `{rule}`");
-        let found = on(None).await.or_else(|error| refused(&error));
-        (found.and_then(|found| warn(format!("{found}, and {why}"))), true)
-    };
-    match &job.session.node {
-        SessionNode::Agent => (on(None).await.or_else(|error| refused(&error)), true),
-        SessionNode::Named(node) => (on(Some(node)).await.or_else(|error| refused(&error)), false),
+    let found = |created: Result<String, Error>| created.or_else(|error| refused(&error));
+    let missing_rule = match &job.session.node {
+        SessionNode::Agent => return (found(on(None).await), true),
+        SessionNode::Named(node) => return (found(on(Some(node)).await), false),
         SessionNode::Auto => match on(Some(AUTO_NODE)).await {
             Err(error) if error.kind == Kind::Unregistered => match client.may_register_node(AUTO_NODE).await
             {
                 Ok(true) => {
-                    (Ok(format!("the first one registers the node {AUTO_NODE}, which is missing")), false)
+                    let found = format!("the first one registers the node {AUTO_NODE}, which is missing");
+                    return (Ok(found), false);
                 }
-                Ok(false) => on_agent_for(NODE_RULE).await,
-                Err(error) => (refused(&error), false),
+                Ok(false) => NODE_RULE,
+                Err(error) => return (refused(&error), false),
             },
-            Err(error) if matches!(error.kind, Kind::Denied | Kind::Anonymous) => {
-                on_agent_for(SESSION_RULE).await
-            }
-            found => (found.or_else(|error| refused(&error)), false),
+            Err(error) if matches!(error.kind, Kind::Denied | Kind::Anonymous) => SESSION_RULE,
+            created => return (found(created), false),
         },
-    }
+    };
+    let why =
+        format!("not on the node {AUTO_NODE}, which outlives an agent: the token needs `{missing_rule}`");
+    (found(on(None).await).and_then(|found| warn(format!("{found}, and {why}"))), true)
 }
 
 async fn try_session(client: &Client, job: &Config, node: Option<&str>) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
@@ -12,6 +12,7 @@ use super::check::{Check, Found, fail};
 use crate::config::{Config, Listen};
 use crate::control::token_of_file;
 use crate::files::{self, ClaimError, FileError, claimant};
+use crate::workload::exec;
 use slotkeeper_serve::listen;
 
 /// Checks what the configuration names.
@@ -31,7 +32,13 @@ pub(super) fn examine(job: &Config) -> Vec<Check> {
         add("workload.volume", read.or_else(missing));
     }
     for (key, command) in job.hooks.commands() {
-        add(&format!("hooks.{key}"), executable(command.first().map_or("", String::as_str)));
+        let program = command.first().map_or("", String::as_str);
+        let why = exec::foreseen_failure(program.as_ref()).map(|(_, why)| {
+            format!("{why}; install it, correct the path, or make it executable for this user")
+        });
+        let found =
+            why.map_or_else(|| Ok(format!("{program} can be executed")), |why| fail(Exit::Config, why));
+        add(&format!("hooks.{key}"), found);
     }
     if let Some(address) = job.http.listen {
         add("http.listen", free("http.listen", address, "SLOTKEEPER_HTTP_LISTEN"));
@@ -66,21 +73,8 @@ fn own(file: &Path) -> Found {
     }
     let folder = file.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("."));
     let (shown, parent) = (file.display(), folder.display());
-    let may = may(folder, Access::WRITE_OK | Access::EXEC_OK).map(|()| format!("{shown} can be written"));
+    let may = accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    let may = may.map(|()| format!("{shown} can be written"));
     let why = "make it writable for this user, or choose another path";
     may.or_else(|error| fail(Exit::Failed, format!("cannot write {shown}: {parent}: {error}; {why}")))
-}
-
-/// The program of a hook: a path, or a name that is looked up in PATH.
-fn executable(program: &str) -> Found {
-    let path = if program.contains('/') { None } else { std::env::var_os("PATH") };
-    let mut places = path.iter().flat_map(std::env::split_paths).map(|folder| folder.join(program));
-    let place = places.find(|place| place.is_file()).unwrap_or_else(|| PathBuf::from(program));
-    let why = "install it, correct the path, or make it executable for this user";
-    let missing = |error| fail(Exit::Config, format!("{}: {error}; {why}", place.display()));
-    may(&place, Access::EXEC_OK).map(|()| format!("{} can be executed", place.display())).or_else(missing)
-}
-
-fn may(path: &Path, access: Access) -> rustix::io::Result<()> {
-    accessat(CWD, path, access, AtFlags::EACCESS)
 }

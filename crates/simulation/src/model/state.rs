@@ -243,9 +243,7 @@ impl State {
                     continue;
                 }
                 Command::DestroySession { .. } if !self.prompt => About::Session,
-                Command::CreateSession { .. }
-                | Command::RenewSession { .. }
-                | Command::DestroySession { .. } => {
+                Command::CreateSession | Command::RenewSession { .. } | Command::DestroySession { .. } => {
                     let event = self.serve(&command).expect("an answer");
                     let now = self.now;
                     self.agent(place).keeper.handle(event, now);
@@ -273,7 +271,7 @@ impl State {
     }
 
     fn serve(&mut self, command: &Command) -> Option<Event> {
-        if matches!(command, Command::CreateSession { .. }) {
+        if matches!(command, Command::CreateSession) {
             self.sessions += 1;
         }
         let id = Uuid::from_u128(self.sessions);
