@@ -143,5 +143,7 @@ pub const RELOAD_READ_DISCARDED: &str = "timed-out read of the configuration end
 pub const SETTING_NOT_CHANGED: &str = "setting not changed";
 pub const CHANGE_DEFERRED: &str = "change deferred";
 pub const ENTRY_NOT_IN_GROUP: &str = "added entry acquired independently until a restart";
+pub const GROUP_HELD_IN_PART: &str =
+    "resumed only a part of the required slots: acquiring the others independently";
 pub const ENTRY_PENDING: &str = "entry pending";
 pub const PENDING_ENTRY_ADDED: &str = "pending entry added";

@@ -30,7 +30,7 @@ pub(super) fn exit_of_failure(kind: FailureKind) -> Option<Exit> {
 pub(super) fn exit_of_obstacle(kind: ObstacleKind) -> Option<Exit> {
     match kind {
         ObstacleKind::OtherContent | ObstacleKind::Limit => Some(Exit::Config),
-        ObstacleKind::OtherContentHeld | ObstacleKind::TooLarge => None,
+        ObstacleKind::OtherContentHeld | ObstacleKind::LimitBelowGroup | ObstacleKind::TooLarge => None,
     }
 }
 

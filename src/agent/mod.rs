@@ -208,8 +208,8 @@ impl Agent {
         let (begun, configuration) = (before.id, before.configuration);
         let config = &parts.config;
         let beside = config.workload.as_ref().map(Beside::of).transpose()?;
-        let together = translate::together(config);
         let resume = parts.files.resume.take();
+        let together = translate::together(config, resume.as_ref());
         let resumes = resume.is_some();
         if let Some(resume) = &resume {
             // An older version has not recorded the TTL.

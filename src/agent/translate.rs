@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Entry, Mode, SessionNode, Wait};
+use crate::config::{self, Acquire, Entry, Mode, SessionNode, Wait};
+use crate::log_events::GROUP_HELD_IN_PART;
 use crate::session_node::Sessions;
 use crate::status;
 use crate::{clock, user};
@@ -11,6 +12,7 @@ use slotkeeper_consul::{self, SessionSpec};
 use slotkeeper_semaphore::{
     Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start, printable,
 };
+use tracing::warn;
 
 /// The maximum size of a prefix in a session's name.
 const MAX_TITLE_BYTES: usize = 150;
@@ -135,10 +137,19 @@ pub(super) fn required(config: &config::Config) -> impl Iterator<Item = Name> {
 }
 
 /// The semaphores of the acquire group: all required ones, if they are acquired together.
-pub(super) fn together(config: &config::Config) -> Vec<Name> {
+///
+/// A resumed agent that holds only a part of a group that no key asks for keeps it: a workload may run on it.
+pub(super) fn together(config: &config::Config, resume: Option<&Resume>) -> Vec<Name> {
     let entries = config.semaphores.iter().map(|one| &one.entry);
-    let required = entries.filter(|one| one.required && config.acquire.is_together());
-    required.map(Entry::id).collect()
+    let required: Vec<_> = entries.filter(|one| one.required && config.acquire.is_together()).collect();
+    let held =
+        |one: &&&Entry| resume.is_some_and(|resume| matches!(resume.prefixes.get(&one.key), Some(Some(_))));
+    let is_part = (1..required.len()).contains(&required.iter().filter(held).count());
+    if is_part && config.acquire != Acquire::Together {
+        warn!("{GROUP_HELD_IN_PART}");
+        return Vec::new();
+    }
+    required.into_iter().map(Entry::id).collect()
 }
 
 /// The beginning of the names of the agent's sessions: the configured one, or the first semaphore or lock.

@@ -188,3 +188,63 @@ fn two_groups_in_opposite_order_take_turns() {
         operator.assert_nothing_left(prefix);
     }
 }
+
+#[test]
+fn when_one_slot_is_lost_the_workload_of_the_others_has_its_time_to_stop() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    home.configure(
+        &consul.address(),
+        "session: {ttl: 30s}\n\
+         hooks: {on_lost: [sh, -c, 'echo $SLOTKEEPER_SEMAPHORE >> $HOME/lost; sleep 3; echo $SLOTKEEPER_SEMAPHORE >> $HOME/stopped']}\n\
+         semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]",
+    );
+    let agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    operator.delete(&format!("p/a/{session}"));
+    let lost = "slotkeeper_slots_lost_total{reason=\"group_lost\",semaphore=\"b\"}";
+    wait_for("the loss of the other slot", || agent.metric(lost) == 1.0);
+    let stopped = |name: &str| {
+        let stopped = std::fs::read_to_string(home.path("stopped")).unwrap_or_default();
+        stopped.lines().any(|line| line == name)
+    };
+    wait_for("the release of the other slot", || {
+        let holds = operator.holders("p/b").contains(&session);
+        assert!(holds || stopped("b"), "released under its workload");
+        !holds || stopped("b")
+    });
+    agent.await_ready();
+}
+
+#[test]
+fn a_restarted_agent_keeps_the_part_of_its_slots_that_it_had() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let configure = |rest: &str| {
+        let settings = "session: {ttl: 30s, state_file: $HOME/session.json}";
+        let own = "{name: a, prefix: p/a, limit: 1}";
+        home.configure(&consul.address(), &format!("{settings}\nsemaphores: [{own}{rest}]"));
+    };
+    configure("");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());
+    wait_for("the token in the state file", || {
+        std::fs::read_to_string(home.path("session.json")).is_ok_and(|text| text.contains(&token.to_string()))
+    });
+    let other = occupy(&operator, "b");
+    configure(", {name: b, prefix: p/b, limit: 1}");
+    agent.signal(rustix::process::Signal::KILL);
+    agent.ended();
+    let mut agent = Agent::start(&home);
+    wait_for("both states", || states(&agent) == ["held", "waiting"]);
+    assert_eq!(agent.status()["semaphores"][0]["fencing_token"], token);
+    assert!(agent.log().contains(slotkeeper::internals::log_events::GROUP_HELD_IN_PART), "{}", agent.log());
+    operator.destroy(&other);
+    agent.await_ready();
+    assert_eq!(operator.holders("p/a"), [session]);
+    assert_eq!(agent.terminate(), Some(0));
+}

@@ -383,7 +383,7 @@ impl Keeper {
             GroupAction::Release(names) => {
                 for name in names {
                     self.with(&name, now, |machine, cx| {
-                        machine.release_and_requeue();
+                        machine.release_with_group(cx);
                         machine.drive(cx);
                     });
                 }

@@ -398,11 +398,6 @@ impl Machine {
         self.token
     }
 
-    /// Releases the slots, and asks for them again.
-    pub(super) fn release_and_requeue(&mut self) {
-        self.start_leaving(LeaveReason::Requeue);
-    }
-
     /// Leaves, in whatever state.
     pub(super) fn leave(&mut self) {
         if self.wants_slot() {

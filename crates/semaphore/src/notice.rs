@@ -22,17 +22,20 @@ pub enum LossReason {
     LeaseExpired,
     /// The watch failed for longer than `session.watch_grace`.
     WatchFailed,
+    /// Another slot of the acquire group was lost, or is not there after a restart.
+    GroupLost,
 }
 
 impl LossReason {
     /// All reasons.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SessionGone,
         Self::SessionTaken,
         Self::Evicted,
         Self::ContenderGone,
         Self::LeaseExpired,
         Self::WatchFailed,
+        Self::GroupLost,
     ];
 
     /// The value of the metric label.
@@ -44,6 +47,7 @@ impl LossReason {
             Self::ContenderGone => "contender_gone",
             Self::LeaseExpired => "lease_expired",
             Self::WatchFailed => "watch_failed",
+            Self::GroupLost => "group_lost",
         }
     }
 }

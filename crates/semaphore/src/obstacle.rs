@@ -18,6 +18,8 @@ pub enum ObstacleKind {
     OtherContentHeld,
     /// The stored limit and format do not allow what is wanted.
     Limit,
+    /// The stored limit is below what an acquire group wants.
+    LimitBelowGroup,
     /// The transaction would be larger than Consul accepts.
     TooLarge,
 }

@@ -7,7 +7,7 @@ use crate::timing::MISSING_HOLDER_GRACE;
 use std::collections::BTreeMap;
 
 use super::contender::{Entry, Identity, WaiterState};
-use super::obstacle::Obstacle;
+use super::obstacle::{Obstacle, ObstacleKind};
 use super::queue::{self, OwnWaiter, Waiter, WaiterKind};
 use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
@@ -376,7 +376,8 @@ fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<Obstacl
     let unserved = settings.slots > record.limit && !input.sets_limit(record);
     if input.together.is_some() && unserved && !view.holds(input.session, settings.slots) {
         // Alone it is passed over. A member would keep others waiting in the queues of the rest of its group.
-        return Some(Obstacle::limit(format!(
+        let kind = ObstacleKind::LimitBelowGroup;
+        let why = format!(
             "the limit stored in {key} is {}, below the {} slots that are wanted together with those of other semaphores; waiting \
              outside of all their queues: raise the limit with `slotkeeper set-limit {} {}`, or set slots to {} or fewer",
             record.limit,
@@ -384,7 +385,8 @@ fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<Obstacl
             printable(view.prefix(), KEY),
             settings.slots,
             record.limit
-        )));
+        );
+        return Some(Obstacle { kind, why });
     }
     input.together.filter(|together| together.room.is_none())?;
     Some(Obstacle::too_large(format!(

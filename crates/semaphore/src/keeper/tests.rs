@@ -262,9 +262,15 @@ fn a_creation_without_an_answer_is_repeated_with_growing_pauses_and_delays_no_en
 }
 
 #[test]
-fn a_resumed_group_that_is_incomplete_is_released_unheld() {
+fn a_resumed_group_that_is_incomplete_is_lost_and_released_when_its_workload_has_stopped() {
     let mut keeper = resumed();
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let lost =
+        |it: &&Command| matches!(it, Command::Notify(Notice::Lost { reason: LossReason::GroupLost, .. }));
+    assert_eq!(commands.iter().filter(lost).count(), 1, "{commands:?}");
+    assert!(!commands.iter().any(|it| matches!(it, Command::Commit { .. })), "{commands:?}");
+    keeper.workload_stopped(&"a".into(), NOW);
     assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]));
 }
 

@@ -1,4 +1,5 @@
-//! Eviction of this client: the machine reports the loss, and releases the slot when the workload has stopped.
+//! Slots that are to be released although they could be kept, by an eviction or with the rest of an acquire group: the machine
+//! reports the loss, and releases the slot when the workload has stopped.
 
 use super::{Context, Intent, LeaveReason, Machine, Slot};
 use crate::SessionId;
@@ -37,14 +38,7 @@ impl Machine {
         cx: &mut Context<'_>,
     ) {
         let has = view.is_owner(session) || view.holds(session, self.settings.slots);
-        // The workload may run on a slot of an earlier process.
-        let found = self.token.take().filter(|_| has).map(|token| {
-            let entry = view.entry_of(session);
-            let since = entry.and_then(|entry| cx.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
-            let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
-            Slot { since, session: session.clone(), token, indexes }
-        });
-        let slot = self.state.take_slot(cx.now).or(found);
+        let slot = self.take_known_slot(has, view, session, cx);
         // If the lease has expired meanwhile, that was reported: the workload may not have stopped yet.
         let stopping = self.stopping.filter(|_| has);
         let held = slot.is_some() || stopping.is_some();
@@ -59,5 +53,41 @@ impl Machine {
             (Some(_), OnLost::Exit) => LeaveReason::Lost,
             (None, OnLost::Exit) => LeaveReason::TimedOut,
         });
+    }
+
+    /// Releases the slots and asks for them again, because another member of the acquire group has none.
+    pub(crate) fn release_with_group(&mut self, cx: &mut Context<'_>) {
+        let slot = match (self.view.take(), cx.session.filter(|_| !cx.occupied)) {
+            (Some(view), Some(session)) => {
+                let has = view.holds(session, self.settings.slots);
+                let slot = self.take_known_slot(has, &view, session, cx);
+                self.view = Some(view);
+                slot
+            }
+            (view, _) => {
+                self.view = view;
+                None
+            }
+        };
+        self.stopping = slot.map(|slot| self.report_lost(slot, LossReason::GroupLost, cx));
+        let exits = self.stopping.is_some() && self.settings.on_lost == OnLost::Exit;
+        self.start_leaving(if exits { LeaveReason::Lost } else { LeaveReason::Requeue });
+    }
+
+    /// Takes the slot that is held, or that an earlier process held if the client `has` it: the workload may run on it.
+    fn take_known_slot(
+        &mut self,
+        has: bool,
+        view: &View,
+        session: &SessionId,
+        cx: &Context<'_>,
+    ) -> Option<Slot> {
+        let found = self.token.take().filter(|_| has).map(|token| {
+            let entry = view.entry_of(session);
+            let since = entry.and_then(|entry| cx.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
+            let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
+            Slot { since, session: session.clone(), token, indexes }
+        });
+        self.state.take_slot(cx.now).or(found)
     }
 }

@@ -53,6 +53,8 @@ impl World {
             agent.stopping.remove(name);
         } else if let Notice::Lost { name, session, reason: LossReason::LeaseExpired, .. } = notice {
             self.stop(place, name, session.clone(), TTL, false);
+        } else if let Notice::Lost { name, session, reason: LossReason::GroupLost, .. } = notice {
+            self.stop(place, name, session.clone(), TO_STOP, true);
         } else if let Notice::Evicted { name, held, .. } = notice {
             if let Some(stopping) = agent.stopping.get_mut(name) {
                 stopping.evicted = self.consul.view(name).slots_of(&stopping.session) > 0;
