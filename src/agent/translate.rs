@@ -137,7 +137,7 @@ pub(super) fn required(config: &config::Config) -> impl Iterator<Item = Name> {
 /// The semaphores of the acquire group: all required ones, if they are acquired together.
 pub(super) fn together(config: &config::Config) -> Vec<Name> {
     let entries = config.semaphores.iter().map(|one| &one.entry);
-    let required = entries.filter(|one| one.required && config.acquire.is_together());
+    let required = entries.filter(|one| one.required && config.acquire.together);
     required.map(Entry::id).collect()
 }
 
