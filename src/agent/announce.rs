@@ -34,9 +34,11 @@ pub(super) fn log(notice: &Notice, subject: Option<&Subject>) {
 
 fn log_as(notice: &Notice, about: About<'_>) {
     match notice {
-        Notice::SessionStarted { session, resumed } => {
-            let event = if *resumed { SESSION_RESUMED } else { SESSION_CREATED };
-            log_about!(info, about, %session, "{event}");
+        Notice::SessionStarted { session, resumed: false } => {
+            log_about!(info, about, %session, "{SESSION_CREATED}");
+        }
+        Notice::SessionStarted { session, resumed: true } => {
+            log_about!(info, about, %session, "{SESSION_RESUMED}");
         }
         Notice::SessionEnded { session } => log_about!(warn, about, %session, "{SESSION_ENDED}"),
         Notice::SessionTaken { session } => log_about!(error, about, %session,
@@ -49,9 +51,11 @@ fn log_as(notice: &Notice, about: About<'_>) {
         Notice::RenewFailed { failure } => {
             log_about!(debug, about, error = %failure.text, "{SESSION_RENEWAL_FAILED}");
         }
-        Notice::Failing { name, failure } => {
-            let event = if name.is_some() { REQUEST_FAILED } else { SESSION_REQUEST_FAILED };
-            log_about!(warn, about, error = %failure.text, "{event}; retrying");
+        Notice::Failing { name: None, failure } => {
+            log_about!(warn, about, error = %failure.text, "{SESSION_REQUEST_FAILED}; retrying");
+        }
+        Notice::Failing { name: Some(_), failure } => {
+            log_about!(warn, about, error = %failure.text, "{REQUEST_FAILED}; retrying");
         }
         Notice::Recovered { name: None } => log_about!(info, about, "{SESSION_REQUEST_RECOVERED}"),
         Notice::Recovered { name: Some(_) } => log_about!(info, about, "{REQUEST_RECOVERED}"),
