@@ -71,15 +71,19 @@ impl Outage {
         let held = if holds { "; held slots stay valid until their lease expires" } else { "" };
         self.reported.retain(|(owner, _)| is_there(*owner));
         match self.take_in(failing, now) {
-            Some(Change::Begins(Failure { kind, text })) => {
-                let is_leaderless = *kind == FailureKind::NoLeader;
-                let event = if is_leaderless { CONSUL_LEADERLESS } else { CONSUL_UNAVAILABLE };
-                log_about!(warn, Event::Failing, error = %text, "{event}{held}");
+            Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
+                log_about!(warn, Event::Failing, error = %text, "{CONSUL_LEADERLESS}{held}");
+            }
+            Some(Change::Begins(Failure { text, .. })) => {
+                log_about!(warn, Event::Failing, error = %text, "{CONSUL_UNAVAILABLE}{held}");
             }
             Some(Change::Ends { kind, lasted }) => {
-                let was_leaderless = kind == FailureKind::NoLeader;
-                let event = if was_leaderless { CONSUL_LEADER_RECOVERED } else { CONSUL_RECOVERED };
-                log_about!(info, Event::Recovered, lasted_seconds = seconds(lasted), "{event}");
+                let lasted_seconds = seconds(lasted);
+                if kind == FailureKind::NoLeader {
+                    log_about!(info, Event::Recovered, lasted_seconds, "{CONSUL_LEADER_RECOVERED}");
+                } else {
+                    log_about!(info, Event::Recovered, lasted_seconds, "{CONSUL_RECOVERED}");
+                }
             }
             None => {}
         }

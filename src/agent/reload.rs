@@ -20,7 +20,7 @@ use super::files::FILE_TIMEOUT;
 use super::{Agent, translate};
 use crate::about::log_about;
 use crate::clock;
-use crate::config::{Acquire, Entry, Mode};
+use crate::config::{Entry, Mode};
 use crate::control::request::{NoReload, Reloaded};
 use crate::files::claimant::{Claimant, SignalAnswer};
 use crate::log_events::{
@@ -211,7 +211,7 @@ impl Agent {
         self.pending = new.entries().map(|entry| entry.id()).filter(|id| self.pending.contains(id)).collect();
         self.pending.extend(changes.added().map(|entry| entry.id()));
         // The agent does not release the slots that it has to acquire them again together with a new one.
-        let by_default = matches!(new.acquire, Acquire::Default { .. }) && new.required().nth(1).is_some();
+        let by_default = new.acquire.written.is_none() && new.required().nth(1).is_some();
         let added = changes.semaphores.added.iter().map(|one| &one.entry);
         for entry in added.filter(|entry| by_default && entry.is_required()) {
             log_about!(warn, &entry.subject(), "{ENTRY_NOT_IN_GROUP}");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Acquire, Entry, Mode, SessionNode, Wait};
+use crate::config::{self, Entry, Mode, SessionNode, Wait};
 use crate::log_events::GROUP_HELD_IN_PART;
 use crate::session_node::Sessions;
 use crate::status;
@@ -141,11 +141,11 @@ pub(super) fn required(config: &config::Config) -> impl Iterator<Item = Name> {
 /// A resumed agent that holds only a part of a group that no key asks for keeps it: a workload may run on it.
 pub(super) fn together(config: &config::Config, resume: Option<&Resume>) -> Vec<Name> {
     let entries = config.semaphores.iter().map(|one| &one.entry);
-    let required: Vec<_> = entries.filter(|one| one.required && config.acquire.is_together()).collect();
+    let required: Vec<_> = entries.filter(|one| one.required && config.acquire.together).collect();
     let held =
         |one: &&&Entry| resume.is_some_and(|resume| matches!(resume.prefixes.get(&one.key), Some(Some(_))));
     let is_part = (1..required.len()).contains(&required.iter().filter(held).count());
-    if is_part && config.acquire != Acquire::Together {
+    if is_part && config.acquire.written.is_none() {
         warn!("{GROUP_HELD_IN_PART}");
         return Vec::new();
     }

@@ -230,13 +230,13 @@ fn several_required_entries_are_a_group_by_default_if_they_can_be() {
         (both(", wait: 5s").replace("limit: 1}", "limit: 1, wait: 9s}"), false, None),
     ] {
         let loaded = parse(&text).unwrap();
-        assert_eq!(loaded.config.acquire.is_together(), together, "{text}");
+        assert_eq!(loaded.config.acquire.together, together, "{text}");
         assert_eq!(loaded.warnings.len(), usize::from(warning.is_some()), "{:?}", loaded.warnings);
         let said = loaded.warnings.concat();
         assert!(warning.is_none_or(|warning| said.contains(warning)), "{said}");
         assert!(warning.is_none() || said.contains("accept it by `acquire: independently`"), "{said}");
         let accepted = parse(&format!("acquire: independently\n{text}")).unwrap();
-        assert!(!accepted.config.acquire.is_together() && accepted.warnings.is_empty());
+        assert!(!accepted.config.acquire.together && accepted.warnings.is_empty());
     }
 }
 

@@ -211,13 +211,21 @@ pub async fn serve<L: Listen>(
                 Err(error) => return Err(error),
             },
         };
-        if is_full && let Some((displaced_task, _)) = table.displace(may_go) {
-            // The task ends at its next turn. The accept loop does not wait for it, since all other tasks would run first.
-            displaced_task.abort();
-            displaced = displaced.wrapping_add(1);
-            // Yield now and then, so that a new connection can be served before it is displaced.
-            if displaced.is_multiple_of((limits.connections / 4).max(1)) {
-                tokio::task::yield_now().await;
+        if is_full {
+            if let Some((displaced_task, _)) = table.displace(may_go) {
+                // The task ends at its next turn. The accept loop does not wait for it, since all other tasks would run first.
+                displaced_task.abort();
+                displaced = displaced.wrapping_add(1);
+                // Yield now and then, so that a new connection can be served before it is displaced.
+                if displaced.is_multiple_of((limits.connections / 4).max(1)) {
+                    tokio::task::yield_now().await;
+                }
+            } else {
+                // Each has sent a request since the accept began.
+                tokio::select! {
+                    () = &mut stop => break,
+                    Some(ended) = connections.join_next_with_id() => remove(&mut table, ended),
+                }
             }
         }
         let origin = L::origin(&stream);

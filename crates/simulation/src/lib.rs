@@ -112,7 +112,7 @@ fn lost_and_late_answers_break_nothing() {
 }
 
 #[test]
-fn sessions_whose_creation_got_no_answer_do_not_accumulate() {
+fn sessions_whose_creation_got_no_answer_hold_up_nobody() {
     play(Game { lasts: 6, agents: 4, chaos: Chaos { lost: 0.3, ..Chaos::CALM }, ..GAME });
 }
 

@@ -48,7 +48,7 @@ pub(super) fn compare(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) 
     let is_even = terms
         .windows(2)
         .all(|two| (two[0].entry.wait, two[0].priority) == (two[1].entry.wait, two[1].priority));
-    let group = Group { acquire: new.acquire, is_uneven: new.acquire.is_together() && !is_even };
+    let group = Group { acquire: new.acquire, is_uneven: new.acquire.together && !is_even };
     *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, group, &mut report);
     *locks = difference(&old.locks, pending, &mut new.locks, group, &mut report);
     fields.extend(changed_keys(old, new));
@@ -131,7 +131,7 @@ fn fixed_keys(old: &Config, new: &Config) -> [(&'static str, bool); 20] {
         ("session.service_checks", *service_checks != new_session.service_checks),
         ("session.node", *node != new_session.node),
         ("session.state_file", *state_file != new_session.state_file),
-        ("acquire", !acquire.is_written_as(new.acquire)),
+        ("acquire", acquire.written != new.acquire.written),
         ("http.listen", *listen != new.http.listen),
         ("control", *control != new.control),
         ("readiness.file", *readiness != new.readiness),
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
     use crate::agent::reload::entries::ConfigEntry;
-    use crate::config::{Acquire, Environment, Overrides};
+    use crate::config::{Environment, Overrides};
 
     fn config(text: &str) -> Config {
         let environment = Environment::default();
@@ -344,7 +344,7 @@ mod tests {
         let old = config("{acquire: together, semaphores: [{name: a, prefix: p/a, limit: 1}]}");
         let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
         let changes = compared(&old, &mut new);
-        assert_eq!((changes.refused.len(), new.acquire), (1, Acquire::Together));
+        assert_eq!((changes.refused.len(), new.acquire), (1, old.acquire));
     }
 
     #[test]

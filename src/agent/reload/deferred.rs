@@ -71,7 +71,7 @@ fn keep_entries(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut 
         let wanted: Vec<_> = new.entries().collect();
         // A member of an acquire group with another prefix is another entry here: the old one stays.
         let followed =
-            wanted.iter().filter_map(|entry| predecessor(entry, &had, &wanted, Acquire::Independently));
+            wanted.iter().filter_map(|entry| predecessor(entry, &had, &wanted, Acquire::default()));
         let followed: BTreeSet<_> = followed.map(|entry| entry.id()).collect();
         let Some(kept) = had.iter().find(|entry| !followed.contains(&entry.id())) else { break };
         let conflicting: Vec<_> = wanted.iter().copied().filter(|entry| conflict(entry, kept)).collect();

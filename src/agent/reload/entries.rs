@@ -14,9 +14,9 @@ pub(super) trait ConfigEntry: Clone + PartialEq {
 
     fn entry_mut(&mut self) -> &mut Entry;
 
-    /// The first field that differs and that a running machine cannot change. An entry on demand has a machine for each lease,
-    /// which keeps its settings.
-    fn fixed_field(&self, wanted: &Self, group: Group) -> Option<Fixed>;
+    /// The first field that differs and that a running machine cannot change, and what to do. An entry on demand has a machine for
+    /// each lease, which keeps its settings.
+    fn fixed_field(&self, wanted: &Self, group: Group) -> Option<(&'static str, &'static str)>;
 
     /// The fields that differ, besides the name.
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str>;
@@ -28,13 +28,6 @@ pub(super) struct Group {
     pub(super) acquire: Acquire,
     /// Whether the new configuration has different waits or priorities in it.
     pub(super) is_uneven: bool,
-}
-
-/// A field that cannot change.
-pub(super) struct Fixed {
-    name: &'static str,
-    /// The reason, and what to do.
-    advice: &'static str,
 }
 
 /// The changes of a list's entries.
@@ -89,7 +82,7 @@ pub(super) fn difference<E: ConfigEntry>(
             continue;
         };
         let name = wanted.entry().name.clone();
-        if let Some(Fixed { name: field, advice }) = had.fixed_field(wanted, group) {
+        if let Some((field, advice)) = had.fixed_field(wanted, group) {
             report.refused.push(format!("{}: {name}: {field} cannot change {advice}", E::LIST));
             *wanted = had.clone();
             wanted.entry_mut().name.clone_from(&name);
@@ -120,7 +113,7 @@ pub(super) fn predecessor<'e>(
     }
     let is_gone = |had: &Entry| !new.iter().any(|other| (other.kind, &other.key) == (had.kind, &had.key));
     let on_demand = |had: &Entry| wanted.mode == Mode::OnDemand && had.mode == Mode::OnDemand;
-    let joins_group = |one: &Entry| acquire == Acquire::Together && one.is_required();
+    let joins_group = |one: &Entry| acquire.written.is_some() && acquire.together && one.is_required();
     let stays = |had: &Entry| on_demand(had) || joins_group(had) && joins_group(wanted);
     old.find(|had| had.name == wanted.name && stays(had) && is_gone(had))
 }
@@ -155,26 +148,25 @@ impl ConfigEntry for Semaphore {
         &mut self.entry
     }
 
-    fn fixed_field(&self, wanted: &Self, group: Group) -> Option<Fixed> {
-        let slots = Fixed {
-            name: "slots",
-            advice: "while it is held or waited for; remove the entry, reload, add it again and reload",
-        };
+    fn fixed_field(&self, wanted: &Self, group: Group) -> Option<(&'static str, &'static str)> {
+        const RUNNING: &str =
+            "while it is held or waited for; remove the entry, reload, add it again and reload";
         // A new member cannot be acquired while the others are held, `required` selects the members, and a group has one place in
         // all queues.
-        let in_group = |name| Fixed { name, advice: "under `acquire: together`; restart the agent" };
+        const MEMBER: &str = "under `acquire: together`; restart the agent";
         let Group { acquire, is_uneven } = group;
         // By default an entry may be required without being a member.
-        let selects = acquire == Acquire::Together || acquire.is_together() && self.entry.required;
+        let selects = acquire.together && (acquire.written.is_some() || self.entry.required);
         let differs = [
-            (slots, self.slots != wanted.slots),
-            (in_group("prefix"), self.entry.key != wanted.entry.key),
-            (in_group("required"), selects && self.entry.required != wanted.entry.required),
-            (in_group("wait"), is_uneven && self.entry.wait != wanted.entry.wait),
-            (in_group("priority"), is_uneven && self.priority != wanted.priority),
+            ("slots", RUNNING, self.slots != wanted.slots),
+            ("prefix", MEMBER, self.entry.key != wanted.entry.key),
+            ("required", MEMBER, selects && self.entry.required != wanted.entry.required),
+            ("wait", MEMBER, is_uneven && self.entry.wait != wanted.entry.wait),
+            ("priority", MEMBER, is_uneven && self.priority != wanted.priority),
         ];
         let is_held = self.entry.mode == Mode::Hold;
-        differs.into_iter().find(|(_, differs)| is_held && *differs).map(|(field, _)| field)
+        let first = differs.into_iter().find(|(.., differs)| is_held && *differs);
+        first.map(|(field, advice, _)| (field, advice))
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
@@ -203,7 +195,7 @@ impl ConfigEntry for Entry {
         self
     }
 
-    fn fixed_field(&self, _: &Self, _: Group) -> Option<Fixed> {
+    fn fixed_field(&self, _: &Self, _: Group) -> Option<(&'static str, &'static str)> {
         None
     }
 

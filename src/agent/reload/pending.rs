@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::about::log_about;
 use crate::agent::{Agent, Unpublished, translate};
-use crate::config::{Acquire, Entry, Kind, Mode};
+use crate::config::{Entry, Kind, Mode};
 use crate::log_events::PENDING_ENTRY_ADDED;
 use crate::metrics::Metrics;
 use slotkeeper_semaphore::{Machine, Moment, Name, Settings};
@@ -120,8 +120,12 @@ impl Agent {
     /// The obstacle of a pending entry.
     fn obstacle(&self, entry: &Entry, leaving: &[&Machine]) -> Option<Obstacle> {
         // First the obstacle that only a restart removes.
-        let together = self.parts.config.acquire == Acquire::Together;
-        if together && entry.kind == Kind::Semaphore && entry.is_required() {
+        let acquire = self.parts.config.acquire;
+        if acquire.written.is_some()
+            && acquire.together
+            && entry.kind == Kind::Semaphore
+            && entry.is_required()
+        {
             return Some(Obstacle::Together);
         }
         let is_obstacle = |machine: &&&Machine| {

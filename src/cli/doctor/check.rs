@@ -12,59 +12,43 @@ use crate::operator::Error;
 use crate::schema_version::SchemaVersion;
 use slotkeeper_semaphore::Failure;
 
-/// What a check found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "&'static str")]
-pub(super) enum Verdict {
-    /// The job has what it needs.
-    Ok,
-    /// The job runs, but not as expected.
-    Warn,
-    /// The job does not run: the exit code.
-    Fail(Exit),
-}
-
-impl From<Verdict> for &'static str {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warn => "warn",
-            Verdict::Fail(_) => "fail",
-        }
-    }
-}
-
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DoctorCheck)]
 pub(crate) struct Check {
     /// `ok`, `warn` or `fail`.
-    #[schema(value_type = String)]
-    pub(super) verdict: Verdict,
+    verdict: &'static str,
+    /// Of a job that does not run.
+    #[serde(skip)]
+    exit: Option<Exit>,
     /// What was checked, such as `session`, or a key of the configuration.
     name: String,
     /// What was found and, unless it is `ok`, what to do.
-    pub(super) message: String,
+    message: String,
 }
 
 impl Check {
     pub(super) fn new(name: &str, found: Found) -> Self {
-        let (verdict, message) = found.map_or_else(|trouble| trouble, |text| (Verdict::Ok, text));
-        Self { verdict, name: name.to_owned(), message }
+        let (verdict, exit, message) = match found {
+            Ok(text) => ("ok", None, text),
+            Err((None, why)) => ("warn", None, why),
+            Err((Some(exit), why)) => ("fail", Some(exit), why),
+        };
+        Self { verdict, name: name.to_owned(), exit, message }
     }
 }
 
-/// How bad it is, and what to do.
-pub(super) type Trouble = (Verdict, String);
+/// The exit code if the job does not run; none if it runs, but not as expected. And what to do.
+pub(super) type Trouble = (Option<Exit>, String);
 /// What is fine, or not.
 pub(super) type Found = Result<String, Trouble>;
 
 pub(super) fn warn<T>(why: impl Display) -> Result<T, Trouble> {
-    Err((Verdict::Warn, why.to_string()))
+    Err((None, why.to_string()))
 }
 
 pub(super) fn fail<T>(exit: Exit, why: impl Display) -> Result<T, Trouble> {
-    Err((Verdict::Fail(exit), why.to_string()))
+    Err((Some(exit), why.to_string()))
 }
 
 /// A request that failed, with the exit code that it has for other commands.
@@ -75,8 +59,7 @@ pub(super) fn failed<T>(failure: Failure) -> Result<T, Trouble> {
 
 /// The exit code: that of the first check that failed.
 pub(super) fn exit(checks: &[Check]) -> Exit {
-    let exit = |check: &Check| if let Verdict::Fail(exit) = check.verdict { Some(exit) } else { None };
-    checks.iter().find_map(exit).unwrap_or(Exit::Done)
+    checks.iter().find_map(|check| check.exit).unwrap_or(Exit::Done)
 }
 
 /// All checks, in the order of the table.
@@ -99,7 +82,7 @@ impl Report {
         let layout = Layout { wide: false, short_ids: false, headers: false, columns: window::ENDLESS };
         let plain = |text: &str| escape_control_chars(&text.replace('\n', " "));
         let columns = [
-            always("", |check: &Check| <&str>::from(check.verdict).to_uppercase()),
+            always("", |check: &Check| check.verdict.to_uppercase()),
             always("", |check: &Check| plain(&check.name)),
             always("", |check: &Check| plain(&check.message)),
         ];

@@ -154,32 +154,29 @@ fn lies_below(key: &str, prefix: &str) -> bool {
 /// that each hold one slot and wait for the other's would wait for ever.
 pub(super) fn acquire(raw: &RawConfig, findings: &mut Findings) -> Acquire {
     let obstacles = obstacles_to_group(raw);
-    match raw.acquire {
-        Some(RawAcquire::Independently) => Acquire::Independently,
-        Some(RawAcquire::Together) => {
-            for Obstacle { at, why, passes } in obstacles {
-                if passes { findings.warn(&at, &why) } else { findings.fault(&at, why) }
-            }
-            Acquire::Together
+    let mut together = raw.acquire == Some(RawAcquire::Together);
+    if together {
+        for Obstacle { at, why, passes } in obstacles {
+            if passes { findings.warn(&at, &why) } else { findings.fault(&at, why) }
         }
-        None => {
-            let contended = contended(raw);
-            let required = contended.iter().filter(|one| is_required(one.mode, one.required));
-            let waits: Vec<_> = required.map(|one| one.wait.unwrap_or_default()).collect();
-            let may_wait_forever = waits.len() > 1 && waits.contains(&Wait::Forever);
-            if let Some(Obstacle { at, why, .. }) = obstacles.first().filter(|_| may_wait_forever) {
-                findings.warn(
-                    &FieldPath::of("acquire"),
-                    &format!(
-                        "is not set, and an acquire group is not possible ({at}: {why}), so each required slot is acquired by itself; \
-                         jobs that each hold one and wait for another may wait for each other for ever; follow that advice, bound \
-                         each `wait`, or accept it by `acquire: independently`"
-                    ),
-                );
-            }
-            Acquire::Default { together: waits.len() > 1 && obstacles.is_empty() }
+    } else if raw.acquire.is_none() {
+        let contended = contended(raw);
+        let required = contended.iter().filter(|one| is_required(one.mode, one.required));
+        let waits: Vec<_> = required.map(|one| one.wait.unwrap_or_default()).collect();
+        let may_wait_forever = waits.len() > 1 && waits.contains(&Wait::Forever);
+        if let Some(Obstacle { at, why, .. }) = obstacles.first().filter(|_| may_wait_forever) {
+            findings.warn(
+                &FieldPath::of("acquire"),
+                &format!(
+                    "is not set, and an acquire group is not possible ({at}: {why}), so each required slot is acquired by itself; \
+                     jobs that each hold one and wait for another may wait for each other for ever; follow that advice, bound \
+                     each `wait`, or accept it by `acquire: independently`"
+                ),
+            );
         }
+        together = waits.len() > 1 && obstacles.is_empty();
     }
+    Acquire { written: raw.acquire, together }
 }
 
 /// Why the required slots cannot be acquired in one transaction.

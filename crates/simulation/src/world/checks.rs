@@ -129,7 +129,6 @@ impl World {
         self.occupied[place] = SEMAPHORES
             .map(|name| if agent.occupies(name, self.now) { agent.configuration.terms.slots } else { 0 });
         self.check_waits(place);
-        self.check_sessions(place);
         self.check_traces(place);
         self.check_grant_is_known(place);
     }
@@ -168,20 +167,6 @@ impl World {
             let once = client.sets <= client.orders() * agent.configuration.wants.len();
             assert!(once || !self.game.chaos.is_prompt(), "seed {seed}: {client:?}");
         }
-    }
-
-    /// A process has at most one unknown session beside its own, however many answers are lost: it looks for an unknown session
-    /// before it creates the next one.
-    fn check_sessions(&self, place: usize) {
-        if self.game.chaos.twin > 0.0 {
-            // A session that another process has resumed belongs to both processes.
-            return;
-        }
-        let sessions = self.clients.get(&self.agents[place].life).map(|client| &client.sessions);
-        let sessions = sessions.filter(|sessions| sessions.len() > 2);
-        let living = sessions.into_iter().flatten().filter(|session| self.consul.has_session(session));
-        let (seed, living) = (self.seed, living.count());
-        assert!(living <= 2, "seed {seed}: an agent has {living} sessions");
     }
 
     /// No agent waits longer than its configured wait.
