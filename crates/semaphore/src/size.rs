@@ -18,7 +18,7 @@ const STEP: usize = 160;
 /// Characters of a session's id.
 const SESSION: usize = 36;
 
-/// The maximum limit of a semaphore, and the most slots of one client: a transaction of [`MAX_TRANSACTION`] has room for as many
+/// The maximum limit of a semaphore, and the most slots of one client: a transaction of `MAX_TRANSACTION` has room for as many
 /// in either form, with the longest key and body.
 pub const MAX_LIMIT: u32 = 5_000;
 
