@@ -314,11 +314,11 @@ impl fmt::Display for Error {
     }
 }
 
-/// What to say of the port that an address without a port has.
+/// What to say of port 80. The address may have got it since none was written.
 fn of_port(address: &str) -> &'static str {
     let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
     match authority.split('/').next().and_then(|authority| authority.rsplit_once(':')) {
-        Some((_, "80")) => " An address without a port has port 80: write :8500",
+        Some((_, "80")) => " If no port was written, write :8500 (the default is 80)",
         _ => "",
     }
 }

@@ -230,7 +230,8 @@ impl Client {
         let response = match &endpoint.plain {
             // A renewal cannot wait for that.
             Some(place) if !is_known && request.operation != Operation::SessionRenew => {
-                probe::first_answer(place, tried, response).await?
+                let leader = endpoint.url("status/leader").map_err(|error| refuse(error.to_string()))?;
+                probe::first_answer(place, &leader, tried, response).await?
             }
             Some(_) | None => response.await?,
         };

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::time::Duration;
 
+use reqwest::Url;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -18,30 +19,33 @@ const SLOW: Duration = Duration::from_millis(500);
 /// Nothing is sent for so long, at least and at most. A proxy that closes each connection after a fixed time meets the end of
 /// this time once, and not by three probes in a row.
 const QUIET_MILLIS: Range<u64> = 300..700;
+/// A connection takes no longer.
+const CONNECT: Duration = Duration::from_secs(1);
 /// A close within this time is the answer to what was sent.
 const AT_ONCE: Duration = Duration::from_millis(250);
 
-const HTTP_REQUEST: &[u8] = b"GET /v1/status/leader HTTP/1.1\r\nHost: consul\r\nConnection: close\r\n\r\n";
 /// A query for the root's name servers: its length, its id, and a question of five bytes.
 const DNS_QUERY: &[u8] = b"\x00\x11\x5e\x1f\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
 
 /// Waits for the answer to a request at a place that has never answered. If that takes long, or the connection breaks, it finds out
-/// what listens there.
+/// what listens there, by a request for `leader`.
 ///
 /// # Errors
 ///
 /// As of the request; [`Mismatch::NotHttp`] where that is certain.
 pub(super) async fn first_answer<T>(
     (host, port): &(String, u16),
+    leader: &Url,
     tried: &Tried,
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let mut request = pin!(request);
     let how = "it sends other bytes, or closes the connection in place of an answer";
     let not_http = || Err(Error::new(tried.clone(), Kind::Mismatch(Mismatch::NotHttp), how));
+    let place = (host.as_str(), *port);
     match timeout(SLOW, &mut request).await {
         Ok(Err(error)) if error.kind == Kind::Interrupted => {
-            if is_not_http((host, *port)).await {
+            if is_not_http(place, leader, true).await {
                 not_http()
             } else {
                 Err(error)
@@ -51,27 +55,35 @@ pub(super) async fn first_answer<T>(
         // The request goes on meanwhile: its own time counts.
         Err(_) => tokio::select! {
             result = &mut request => result,
-            () = async { if !is_not_http((host, *port)).await { pending().await } } => not_http(),
+            () = async { if !is_not_http(place, leader, false).await { pending().await } } => not_http(),
         },
     }
 }
 
 /// Whether the port certainly does not serve HTTP: it speaks first, it closes a quiet connection as soon as it gets a request, or
-/// it answers as a DNS server. False where that is not certain.
-async fn is_not_http(address: (&str, u16)) -> bool {
-    let Ok(mut stream) = TcpStream::connect(address).await else { return false };
+/// it answers as a DNS server. False where that is not certain. A close counts only if the client's own request broke, too: behind a
+/// slow proxy is a Consul.
+async fn is_not_http(address: (&str, u16), leader: &Url, is_broken: bool) -> bool {
+    let connect = || async { timeout(CONNECT, TcpStream::connect(address)).await.ok()?.ok() };
+    // Gets no request. A server that closes each connection by itself closes this one, too.
+    let Some(mut control) = connect().await else { return false };
+    let Some(mut stream) = connect().await else { return false };
     let quiet = Duration::from_millis(fastrand::u64(QUIET_MILLIS));
     if let Some(first) = heard(&mut stream, quiet).await {
         // Consul refuses a connection above its limit by a 429 before any request, or closes it.
         return !first.is_empty() && !begins_http(&first);
     }
-    match asked(stream, HTTP_REQUEST).await {
-        Some(first) => first.is_empty() || !begins_http(&first),
-        None => match TcpStream::connect(address).await {
-            Ok(stream) => {
+    // A proxy may know only its own hosts and paths.
+    let (path, host) = (leader.path(), leader.authority());
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    match asked(stream, request.as_bytes()).await {
+        Some(first) if first.is_empty() => is_broken && heard(&mut control, AT_ONCE).await.is_none(),
+        Some(first) => !begins_http(&first),
+        None => match connect().await {
+            Some(stream) => {
                 asked(stream, DNS_QUERY).await.is_some_and(|all| all.get(2..4) == DNS_QUERY.get(2..4))
             }
-            Err(_) => false,
+            None => false,
         },
     }
 }

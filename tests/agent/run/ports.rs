@@ -230,6 +230,64 @@ fn a_proxy_whose_consul_is_still_down_is_named_and_waited_for() {
     assert_eq!(job.code(), Some(0), "{}", job.log());
 }
 
+/// Closes each connection after that time, whatever comes.
+fn closes_after(time: Duration) -> impl Fn(TcpStream) + Clone + Send + 'static {
+    move |stream| {
+        pause(time);
+        drop(stream);
+    }
+}
+
+/// A proxy of a slow Consul that closes connections at once on a request for another host or path.
+fn closes_on_unknown_host(mut stream: TcpStream) {
+    let mut head = [0; 4096];
+    let read = stream.read(&mut head).unwrap_or(0);
+    let own = stream.local_addr().unwrap();
+    let text = String::from_utf8_lossy(&head[..read]).to_lowercase();
+    if text.contains(&format!("\r\nhost: {own}\r\n")) && text.contains(" /base/v1/") {
+        stays(stream);
+    }
+}
+
+/// A proxy that breaks the first request of each kind, and closes connections at once on a request for an unknown host or path.
+fn breaks_what_it_knows_late(mut stream: TcpStream) {
+    let mut head = [0; 4096];
+    let read = stream.read(&mut head).unwrap_or(0);
+    let own = stream.local_addr().unwrap();
+    let text = String::from_utf8_lossy(&head[..read]).to_lowercase();
+    if text.contains(&format!("\r\nhost: {own}\r\n")) && text.contains(" /base/v1/") {
+        pause(Duration::from_millis(300));
+    }
+}
+
+/// Lets the first connection wait, and closes others on a request.
+fn slow_then_closes() -> impl Fn(TcpStream) + Clone + Send + 'static {
+    move |mut stream: TcpStream| {
+        let mut head = [0; 4096];
+        let read = stream.read(&mut head).unwrap_or(0);
+        // Only the library writes names of headers in small letters.
+        if head[..read].windows(6).any(|part| part == b"\nhost:") {
+            stays(stream);
+        }
+    }
+}
+
+#[test]
+fn a_proxy_that_closes_by_itself_or_is_slow_is_waited_for() {
+    let mut ports: Vec<_> = [20, 400, 600, 900]
+        .map(|after| (format!("closes after {after} ms"), port(closes_after(Duration::from_millis(after)))))
+        .into();
+    ports.push(("unknown host".into(), format!("{}/base", port(closes_on_unknown_host))));
+    ports.push(("unknown host, breaks".into(), format!("{}/base", port(breaks_what_it_knows_late))));
+    ports.push(("slow".into(), port(slow_then_closes())));
+    let jobs: Vec<_> = ports.iter().map(|(what, address)| (what, quiet(address, &ONE))).collect();
+    pause(Duration::from_secs(20));
+    for (what, mut job) in jobs {
+        assert!(job.is_running(), "{what}: {}", job.log());
+        assert!(!job.log().contains("does not speak HTTP"), "{what}: {}", job.log());
+    }
+}
+
 #[test]
 fn a_wait_that_once_had_an_answer_outlasts_a_port_that_closes_on_requests() {
     let consul = Consul::start();
@@ -249,8 +307,10 @@ fn a_wait_that_once_had_an_answer_outlasts_a_port_that_closes_on_requests() {
 }
 
 #[test]
-fn an_address_without_a_port_is_named_with_the_port_that_it_lacks() {
-    for (address, part) in [("127.0.0.1", "write :8500"), ("127.0.0.1:80", "write :8500")] {
+fn port_80_is_named_with_the_port_that_may_be_missing() {
+    for (address, part) in
+        [("127.0.0.1", "If no port was written, write :8500"), ("127.0.0.1:80", "If no port was")]
+    {
         let mut job = quiet(address, &[&ONE[..], &["--timeout", "1s"]].concat());
         assert_eq!(job.code(), Some(69), "{}", job.log());
         assert!(job.log().contains("127.0.0.1:80: ") && job.log().contains(part), "{}", job.log());
