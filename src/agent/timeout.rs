@@ -71,7 +71,8 @@ impl Agent {
         match awaited.awaited() {
             _ if !reached => {
                 let wait = if wait.is_zero() { TRY_ONCE_TIMEOUT } else { wait };
-                format!("timed out after {} waiting for Consul, without a slot of {label}", show(wait))
+                let (wait, address) = (show(wait), self.client.address());
+                format!("timed out after {wait} waiting for Consul at {address}, without a slot of {label}")
             }
             Some(awaited) if wait > Duration::ZERO => {
                 format!("timed out after {} waiting for {awaited}", show(wait))

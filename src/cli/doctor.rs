@@ -5,7 +5,7 @@ mod consul;
 mod machine;
 mod stored;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const MAX_TIME: Duration = Duration::from_secs(13);
 #[derive(Debug, Default, Args)]
 pub(super) struct Doctor {
     /// Key prefix of a semaphore or lock, in place of a configuration.
-    #[arg(value_parser = lock_or_prefix)]
+    #[arg(value_parser = no_file)]
     prefix: Option<String>,
     /// Configuration file; `-` is standard input [env: SLOTKEEPER_CONFIG]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "prefix")]
@@ -119,5 +119,13 @@ impl Doctor {
         let mut loaded = config::without_file(rules, &overrides, &environment)?;
         loaded.config.locks.clear();
         Ok(loaded)
+    }
+}
+
+fn no_file(written: &str) -> Result<String, &'static str> {
+    if Path::new(written).is_file() {
+        Err("it is a file; did you mean --config FILE?")
+    } else {
+        lock_or_prefix(written)
     }
 }

@@ -88,6 +88,8 @@ fn all_that_a_job_needs_is_there_and_nothing_is_left_behind() {
     ] {
         assert_line(&found, 0, begin, words);
     }
+    let (code, _, errors) = operate(&consul.address(), &["doctor", file]);
+    assert!(code == Some(64) && errors.contains("did you mean --config FILE?"), "{code:?} {errors}");
     let (code, said, errors) = operate(&consul.address(), &["check", "--connect", file]);
     assert_eq!((code, said.lines().count(), errors.as_str()), (Some(0), found.1.len(), ""), "{said}");
     let (code, said, _) = operate(&consul.address(), &["doctor", "service/any", "-o", "json"]);
@@ -175,7 +177,11 @@ fn each_missing_right_is_named_by_its_rule() {
     let elsewhere = by(WORKER, "service/other");
     assert_line(&elsewhere, 77, "FAIL prefix", &[r#"key "service/other/.lock" { policy = "write" }"#]);
     let stranger = by(STRANGER, "service/s");
-    assert_line(&stranger, 77, "FAIL session", &[r#"session_prefix "" { policy = "write" }"#]);
+    assert_line(&stranger, 77, "FAIL session", &[session_rule]);
+    let lines = |begin: &str, words: &str| {
+        stranger.1.iter().filter(|line| line.starts_with(begin) && line.contains(words)).count()
+    };
+    assert_eq!((lines("OK prefix", ""), lines("WARN prefix", "unknown: the token may not read it")), (0, 1));
     assert_line(&doctor(&address, &["service/s"]), 77, "FAIL session", &["no token was sent"]);
 
     let only_lock = "10c457a9-0000-4000-8000-000000000000";
@@ -190,6 +196,16 @@ fn each_missing_right_is_named_by_its_rule() {
         "WARN prefix",
         &["for a lock alone", r#"key_prefix "service/s/" { policy = "write" }"#],
     );
+
+    let put = |method: &str, body: &str| {
+        let header = format!("X-Consul-Token: {ROOT}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        request(&address, &format!("{method} /v1/kv/service/s/.lock"), &header)
+    };
+    put("PUT", r#"{"Limit":3,"Holders":[]}"#);
+    let found = by(only_lock, "service/s");
+    assert_line(&found, 77, "FAIL prefix", &[r#"key_prefix "service/s/" { policy = "write" }"#]);
+    assert_line(&found, 77, "OK prefix a semaphore", &["; `run` needs --limit 3 there"]);
+    put("DELETE", "");
 
     let home = Home::new();
     home.configure(

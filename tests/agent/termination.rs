@@ -64,7 +64,10 @@ fn a_wait_that_timed_out_names_the_slot_and_its_holders() {
     assert_eq!(job.code(), Some(69), "{}", job.log());
     assert_says(
         &message(&job),
-        &["timed out after 300ms waiting for Consul, without a slot of p/one", "the last failure was"],
+        &[
+            "timed out after 300ms waiting for Consul at http://127.0.0.1:1, without a slot of p/one",
+            "the last failure was",
+        ],
     );
 }
 

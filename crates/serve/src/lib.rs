@@ -29,7 +29,7 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use connections::ConnectionTable;
 pub use reader::Endless;
@@ -37,12 +37,14 @@ use reader::{ClientActivity, Observed};
 
 /// The backlog of the listening socket. A client above it retries after a second.
 const BACKLOG: u32 = 1024;
+/// The time in which a new connection's request arrives.
+const REQUEST_ARRIVES: Duration = Duration::from_millis(250);
 
 /// What happens to a new connection when the server has the maximum number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It displaces the oldest connection that has not sent a request yet. Without one it waits in the kernel's backlog until another
-    /// ends.
+    /// It displaces the oldest connection that has sent no request for 250 ms. Without one it waits in the kernel's backlog until
+    /// another ends.
     Wait,
     /// It displaces the oldest connection of the address that has the most. For servers that answer at once, so that clients can repeat
     /// an interrupted request.
@@ -190,7 +192,9 @@ pub async fn serve<L: Listen>(
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes.max(8192));
     let mut table = ConnectionTable::<Open>::default();
-    let may_go = |(_, client): &Open| limits.when_full == WhenFull::Displace || !client.has_asked();
+    let may_go = |(_, client, opened): &Open| {
+        limits.when_full == WhenFull::Displace || !client.has_asked() && opened.elapsed() >= REQUEST_ARRIVES
+    };
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     let mut displaced: usize = 0;
@@ -202,17 +206,23 @@ pub async fn serve<L: Listen>(
                 remove(&mut table, ended);
                 continue;
             }
+            // With time, a silent connection may be displaced.
+            () = sleep(REQUEST_ARRIVES / 5), if is_full => continue,
             accepted = listener.accept(), if !is_full || table.any(may_go) => match accepted {
                 Ok(stream) => stream,
                 Err(error) if is_temporary(&error) => {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    sleep(Duration::from_millis(50)).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             },
         };
+        if is_full && limits.when_full == WhenFull::Wait {
+            // Requests that have arrived are read first.
+            tokio::task::yield_now().await;
+        }
         if is_full {
-            if let Some((displaced_task, _)) = table.displace(may_go) {
+            if let Some((displaced_task, ..)) = table.displace(may_go) {
                 // The task ends at its next turn. The accept loop does not wait for it, since all other tasks would run first.
                 displaced_task.abort();
                 displaced = displaced.wrapping_add(1);
@@ -260,7 +270,7 @@ pub async fn serve<L: Listen>(
                 }
             }
         });
-        table.insert(origin, (task, client));
+        table.insert(origin, (task, client, Instant::now()));
     }
     drop(listener);
     let _ = tokio::time::timeout(limits.grace, graceful.shutdown()).await;
@@ -274,13 +284,13 @@ fn refuse(mut stream: impl AsyncWrite + Unpin, refusal: &str) {
     let _ = stream.shutdown().now_or_never();
 }
 
-/// The task of a connection, and its client.
-type Open = (AbortHandle, Arc<ClientActivity>);
+/// The task of a connection, its client, and when it was accepted.
+type Open = (AbortHandle, Arc<ClientActivity>, Instant);
 
 /// Removes a connection that ended or was displaced.
 fn remove(table: &mut ConnectionTable<Open>, ended: Result<(Id, ()), JoinError>) {
     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-    table.remove(|(task, _)| task.id() == id);
+    table.remove(|(task, ..)| task.id() == id);
 }
 
 /// The router as a hyper service. It records whether the answer is endless.

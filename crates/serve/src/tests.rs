@@ -107,3 +107,20 @@ async fn where_they_wait_the_next_is_let_in_when_another_goes() {
         assert!(in_time(is_answered(client)).await);
     }
 }
+
+#[tokio::test]
+async fn where_they_wait_a_burst_of_requests_is_answered_and_silent_connections_go() {
+    let server = three(WhenFull::Wait).await;
+    let burst = (0..60).map(|_| async {
+        let mut client = come(server, NEIGHBOUR).await;
+        is_answered(&mut client).await
+    });
+    let answered = in_time(futures_util::future::join_all(burst)).await;
+    assert_eq!(answered.iter().filter(|answered| !**answered).count(), 0, "a request was reset");
+    let mut silent = Vec::new();
+    for _ in 0..9 {
+        silent.push(come(server, NEIGHBOUR).await);
+    }
+    let mut next = come(server, PROBE).await;
+    assert!(in_time(is_answered(&mut next)).await);
+}

@@ -15,13 +15,13 @@ use super::check::{Check, Found, Trouble, fail, failed, warn};
 use super::stored::judge;
 use crate::config::{Config, Semaphore, SessionNode};
 use crate::duration::show;
-use crate::operator::PrefixSnapshot;
+use crate::operator::{Found as Stored, PrefixSnapshot};
 use crate::session_node::{AUTO_NODE, NODE_RULE, SESSION_RULE};
 use crate::{bridge, clock};
 use slotkeeper_consul::{
     self, Address, Client, Error, Indexed, Kind, MAX_LONG_POLLS, Read, SessionSpec, Settings, Unobserved,
 };
-use slotkeeper_semaphore::{LOCK_FLAGS, Listing, Op};
+use slotkeeper_semaphore::{Failure, FailureKind, LOCK_FLAGS, Listing, Op};
 
 /// The time-out of a request.
 const REQUEST: Duration = Duration::from_secs(4);
@@ -163,9 +163,16 @@ async fn session(client: &Client, job: &Config) -> (Found, bool) {
             created => return (found(created), false),
         },
     };
+    let created = match on(None).await {
+        Err(error) if matches!(error.kind, Kind::Denied | Kind::Anonymous) => {
+            let text = format!("{error}; the token needs `{missing_rule}`");
+            return (failed(Failure { text, ..bridge::failure(&error) }), true);
+        }
+        created => found(created),
+    };
     let why =
         format!("not on the node {AUTO_NODE}, which outlives an agent: the token needs `{missing_rule}`");
-    (found(on(None).await).and_then(|found| warn(format!("{found}, and {why}"))), true)
+    (created.and_then(|found| warn(format!("{found}, and {why}"))), true)
 }
 
 async fn try_session(client: &Client, job: &Config, node: Option<&str>) -> Result<(), Error> {
@@ -199,14 +206,6 @@ async fn examine_key(client: &Client, key: &str, wanted: Wanted<'_>) -> Vec<Foun
     let may = async |ops| {
         bridge::commit(client, ops).await.map_or_else(failed, |_| Ok("the token may write it".into()))
     };
-    let rights = match wanted {
-        Wanted::Semaphore(_) => may(semaphore).await,
-        Wanted::Lock => may(lock(key.to_owned())).await,
-        Wanted::Any => match may(lock(below(".lock"))).await {
-            Ok(_) => may(semaphore).await.or_else(|(_, why)| warn(format!("enough for a lock alone: {why}"))),
-            denied => denied,
-        },
-    };
     let read = Read::consistent();
     let read = match wanted {
         Wanted::Lock => bridge::read(client, key, read)
@@ -216,15 +215,40 @@ async fn examine_key(client: &Client, key: &str, wanted: Wanted<'_>) -> Vec<Foun
             bridge::list(client, key, read).await.map(|below| (None, below))
         }
     };
-    let stored = read.map(|(at, below)| {
+    let snapshot = read.map(|(at, below)| {
         // The keys say who takes part.
         let sessions = Indexed { index: 1, filtered: true, value: Vec::new() };
-        let stored = PrefixSnapshot::of(key, at, below, sessions);
-        let wanted = if let Wanted::Semaphore(semaphore) = wanted { Some(semaphore) } else { None };
-        judge(wanted, &stored.inspect(), stored.others_below())
+        let snapshot = PrefixSnapshot::of(key, at, below, sessions);
+        (snapshot.inspect(), snapshot.others_below())
     });
-    let stored = stored.unwrap_or_else(|failure| vec![failed(failure)]);
+    let is_semaphore =
+        snapshot.as_ref().is_ok_and(|(stored, _)| matches!(stored.found, Stored::Semaphore { .. }));
+    let rights = match wanted {
+        Wanted::Semaphore(_) => may(semaphore).await,
+        Wanted::Lock => may(lock(key.to_owned())).await,
+        Wanted::Any => match may(lock(below(".lock"))).await {
+            Ok(_) if is_semaphore => may(semaphore).await,
+            Ok(_) => may(semaphore).await.or_else(|(_, why)| warn(format!("enough for a lock alone: {why}"))),
+            denied => denied,
+        },
+    };
+    let stored = match snapshot {
+        // A list without the right to it is empty.
+        Ok((stored, _)) if stored.found == Stored::Nothing && is_hidden(client, &below(".lock")).await => {
+            vec![warn("unknown: the token may not read it")]
+        }
+        Ok((stored, others)) => {
+            judge(if let Wanted::Semaphore(one) = wanted { Some(one) } else { None }, &stored, others)
+        }
+        Err(failure) => vec![failed(failure)],
+    };
     std::iter::once(rights).chain(stored).collect()
+}
+
+/// Whether the token may not read the key.
+async fn is_hidden(client: &Client, key: &str) -> bool {
+    let read = bridge::read(client, key, Read::consistent()).await;
+    read.is_err_and(|failure| failure.kind == FailureKind::Denied)
 }
 
 /// Keeps a long poll open that nothing but its wait ends. Consul may answer earlier, so it is tried again.

@@ -46,7 +46,7 @@ fn fits(wanted: Option<&Semaphore>, stored: &Inspection) -> Found {
     let (limit, taken, waiting) = (record.limit, record.taken(), stored.queue.len());
     let format = if record.form() == Form::Map { "map" } else { "list" };
     let found = format!("a semaphore with limit {limit}, format {format}, {taken} taken, {waiting} waiting");
-    let Some(wanted) = wanted else { return Ok(found) };
+    let Some(wanted) = wanted else { return Ok(format!("{found}; `run` needs --limit {limit} there")) };
     let configured = wanted.limit;
     if wanted.slots > limit {
         fail(Exit::Config, format!("{found}; {} slots are wanted: see slotkeeper set-limit", wanted.slots))

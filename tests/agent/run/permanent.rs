@@ -154,7 +154,10 @@ fn a_silent_port_is_waited_for_until_the_bound() {
     assert_eq!(job.code(), Some(69), "{}", job.log());
     let said = job.log();
     assert_eq!(said.matches("Connection refused").count(), 1, "{said}");
-    assert!(said.contains("timed out after 6s waiting for Consul, without a slot of p/one"), "{said}");
+    assert!(
+        said.contains("timed out after 6s waiting for Consul at http://127.0.0.1:1, without a slot of p/one"),
+        "{said}"
+    );
 }
 
 #[test]
