@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(certain_at(at(1000)), at(4000));
         assert_eq!(verdict(ObstacleKind::OtherContent, 4000), Some(Exit::Config));
         assert_eq!(verdict(ObstacleKind::Limit, 4000), Some(Exit::Config));
-        for kind in [ObstacleKind::OtherContentHeld, ObstacleKind::TooLarge] {
+        for kind in [ObstacleKind::OtherContentHeld, ObstacleKind::LimitBelowGroup, ObstacleKind::TooLarge] {
             assert_eq!(verdict(kind, 60_000), None);
         }
     }

@@ -69,8 +69,10 @@ impl Machine {
                 None
             }
         };
-        self.stopping = slot.map(|slot| self.report_lost(slot, LossReason::GroupLost, cx));
-        let exits = self.stopping.is_some() && self.settings.on_lost == OnLost::Exit;
+        let lost = slot.map(|slot| self.report_lost(slot, LossReason::GroupLost, cx));
+        let exits = lost.is_some() && self.settings.on_lost == OnLost::Exit;
+        // A loss that was reported before, as of an expired lease, still has its time.
+        self.stopping = lost.or(self.stopping);
         self.start_leaving(if exits { LeaveReason::Lost } else { LeaveReason::Requeue });
     }
 

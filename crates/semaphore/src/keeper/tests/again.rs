@@ -111,3 +111,25 @@ fn an_evicted_waiter_lists_before_it_joins_again() {
     listed(&mut keeper, "a", [taken(33), vec![waiting("late", 40)]].concat());
     assert_eq!(writes(&mut keeper), [["a/me", "a/me", "a/"]], "to the end of the line");
 }
+
+#[test]
+fn a_member_whose_lease_ran_out_before_its_group_is_released_waits_for_its_workload() {
+    let mut keeper = resumed();
+    let own = |name| resumed_by_us(contender(name, "me", Some(WaiterState::Held), 5));
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own("b")]);
+    assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
+    let later = NOW + Duration::from_secs(28);
+    keeper.tick(later);
+    assert_eq!(keeper.machine("a").unwrap().stopping(), Some(3));
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), later);
+    for (name, pairs) in [
+        ("a", vec![lock("a", 1, r#""me""#, 5), own("a")]),
+        ("b", vec![lock("b", 1, r#""x""#, 7), contender("b", "x", None, 6)]),
+    ] {
+        keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30, filtered: false })), later);
+    }
+    assert_eq!(keeper.machine("a").unwrap().withheld(), Some(3));
+    assert!(!writes(&mut keeper).concat().contains(&"a/.lock".to_owned()));
+    keeper.workload_stopped(&"a".into(), later);
+    assert!(writes(&mut keeper).concat().contains(&"a/.lock".to_owned()));
+}
