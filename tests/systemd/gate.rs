@@ -10,13 +10,14 @@ pub(crate) const AGENT: &str = "slotkeeper@writers";
 /// An entry for an agent that other units are bound to.
 pub(crate) const EXIT: &str = ", on_lost: exit";
 
-/// A worker that writes down whether its agent is ready when it starts, and when it has almost stopped.
+/// A worker that writes down whether its agent is ready when it starts, and when it has almost stopped. systemd signals the
+/// processes of a unit until it finds no new one, so what the worker starts to stop itself ignores the signal.
 const WORKER: &str = "#!/bin/sh
 note() {
     slotkeeper probe --config /etc/slotkeeper/writers.yaml > /dev/null 2>&1 && ready=ready || ready='not ready'
     echo \"$1, $ready\" >> /run/worker
 }
-trap 'sleep 0.3; note stopped; exit 0' TERM
+trap 'trap \"\" TERM; sleep 0.3; note stopped; exit 0' TERM
 note started
 while :; do sleep 0.05; done
 ";

@@ -8,7 +8,7 @@ use crate::command::{Command, Part};
 use crate::plan::{Refresh, Role, Write};
 use crate::record::Record;
 use crate::timing::{
-    LAST_LOOK, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_LIST_INTERVAL,
+    FIRST_LOOK, LAST_LOOK, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_LIST_INTERVAL,
 };
 use crate::view::View;
 use crate::{Moment, SessionId};
@@ -86,7 +86,7 @@ impl Machine {
         let left = self.times_out_at().map_or(Duration::MAX, |ends| ends.since(cx.now));
         let next = match self.looks {
             // The clients of a crowd, which may give up together, look at different instants.
-            0 => jittered(LOOK_WINDOW.min(left / 4 * 3), 0.5, cx.rng),
+            0 => jittered(FIRST_LOOK.min(left / 4 * 3), 0.5, cx.rng),
             1 => cx.ttl * 2,
             _ if changes => jittered(cx.ttl * 2, 0.5, cx.rng),
             _ => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),

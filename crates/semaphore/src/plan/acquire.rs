@@ -294,11 +294,13 @@ fn follow(view: &View, record: &Record, input: PlanInput<'_>, now: Moment) -> Pl
         let shared = view.is_listed() && view.has_foreign();
         let heads = line.iter().take(place).all(Waiter::is_foreign);
         match input.yield_until {
+            // Beside foreign clients there is no lookout: the first waiter acts.
+            _ if shared && heads && free => plan.refresh = Some(Refresh::Prefix),
             // Other clients have arrived at the same time, and one of them becomes the lookout.
             Some(until) if until > now => plan.recheck(Some(until)),
             Some(_) => plan.refresh = Some(Refresh::LockKey),
             // Another client may be the head.
-            None if shared => plan.refresh = (heads && free).then_some(Refresh::Prefix),
+            None if shared => {}
             // Foreign clients may be in the queue.
             None if !record.ours => plan.refresh = Some(Refresh::Prefix),
             None => {
