@@ -16,7 +16,7 @@ use slotkeeper_semaphore::Contender;
 /// take their time.
 const PROMPT: Duration = Duration::from_secs(3);
 /// A newcomer looks within this time.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(9);
 /// The maximum pause after failed requests.
 const REST: Duration = Duration::from_secs(10);
 /// The maximum time between a due listing and its effect while processes pause and requests are lost.
