@@ -77,9 +77,6 @@ pub mod internals {
     pub mod metrics {
         pub use crate::metrics::Metrics;
     }
-    pub mod service_manager {
-        pub use crate::service_manager::Lifecycle;
-    }
     pub mod session_node {
         pub use crate::session_node::{AUTO_NODE, NODE_RULE, SESSION_RULE};
     }

@@ -33,24 +33,14 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 /// The longest wait for the last message.
 const MAX_SEND_TIME: Duration = Duration::from_secs(1);
 
-/// What the snapshots do not say about the agent's life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lifecycle {
-    /// The number of reloads that have begun.
-    pub reloads: u64,
-    /// A reload is running.
-    pub reloading: bool,
-    /// A stop was requested, or the agent has decided to end.
-    pub stopping: bool,
-}
-
 /// Reports to the service manager that started this process.
 #[derive(Debug)]
 pub struct Reporter {
     /// For messages to operators.
     socket: PathBuf,
     snapshots: watch::Receiver<Arc<Snapshot>>,
-    lifecycle: watch::Receiver<Lifecycle>,
+    /// A stop was requested, or the agent has decided to end.
+    stopping: watch::Receiver<bool>,
     watchdog: Arc<Watchdog>,
     naming: Naming,
     reported: Reported,
@@ -63,14 +53,14 @@ impl Reporter {
     /// A reporter, if a service manager wants reports.
     pub fn of_process(
         snapshots: watch::Receiver<Arc<Snapshot>>,
-        lifecycle: watch::Receiver<Lifecycle>,
+        stopping: watch::Receiver<bool>,
         watchdog: Arc<Watchdog>,
         naming: Naming,
     ) -> Option<Self> {
         let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty())?.into();
         let schedule = Schedule::new(sd_notify::watchdog_enabled(), clock::now());
         let reported = Reported::default();
-        Some(Self { socket, snapshots, lifecycle, watchdog, naming, reported, schedule, failed: false })
+        Some(Self { socket, snapshots, stopping, watchdog, naming, reported, schedule, failed: false })
     }
 
     /// Reports until the servers end.
@@ -88,7 +78,7 @@ impl Reporter {
                     return Ok(());
                 }
                 () = pause => {}
-                changed = self.lifecycle.changed() => if changed.is_err() {
+                changed = self.stopping.changed() => if changed.is_err() {
                     // The agent has gone, and this thread follows.
                     stop.await;
                     return Ok(());
@@ -101,12 +91,12 @@ impl Reporter {
     /// Sends what is due. Returns when the next message is.
     async fn report(&mut self) -> Moment {
         let now = clock::now();
-        let lifecycle = *self.lifecycle.borrow_and_update();
+        let stopping = *self.stopping.borrow_and_update();
         // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update());
         let status = self.schedule.take_status(now);
-        let status = status.then(|| report::status(&snapshot, lifecycle, self.naming, now));
-        let report = Report { started_up: snapshot.started_up, lifecycle, status };
+        let status = status.then(|| report::status(&snapshot, stopping, self.naming, now));
+        let report = Report { started_up: snapshot.started_up, stopping, status };
         let (mut messages, reported) = self.reported.news(report);
         messages.extend(self.schedule.progress(reported.is_timed(), self.watchdog.silence(now), now));
         if messages.is_empty() {
@@ -141,10 +131,6 @@ impl Reporter {
 fn send(message: &Message) -> io::Result<()> {
     match message {
         Message::Ready => sd_notify::notify(&[NotifyState::Ready]),
-        // `Type=notify-reload` compares the time with that of its signal. The service manager's clock is not the leases'.
-        Message::Reloading => {
-            sd_notify::notify(&[NotifyState::Reloading, NotifyState::monotonic_usec_now()?])
-        }
         Message::Stopping => sd_notify::notify(&[NotifyState::Stopping]),
         Message::Status(text) => sd_notify::notify(&[NotifyState::Status(text)]),
         Message::Watchdog => sd_notify::notify(&[NotifyState::Watchdog]),

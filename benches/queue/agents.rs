@@ -94,7 +94,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, signals: SignalRequ
         metrics: Arc::new(Metrics::new().unwrap()),
         watchdog: Arc::new(Watchdog::new(clock::now())),
         status,
-        lifecycle: watch::Sender::default(),
+        stopping: watch::Sender::default(),
         signals,
         command: None,
         servers: Servers::default(),

@@ -46,7 +46,6 @@ use crate::http::servers::Servers;
 use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::progress::Progress;
-use crate::service_manager::Lifecycle;
 use crate::session_node::Sessions;
 use crate::shutdown::{SignalRequest, SignalRequests};
 use crate::status::{Configuration, Snapshot};
@@ -99,7 +98,7 @@ pub struct Parts {
     /// The snapshots that the endpoints serve.
     pub status: watch::Sender<Arc<Snapshot>>,
     /// Its reloads and its end, for the service manager.
-    pub lifecycle: watch::Sender<Lifecycle>,
+    pub stopping: watch::Sender<bool>,
     /// Requests to stop or reload: the process's signals.
     pub signals: SignalRequests,
     /// Requests of the control endpoints.
@@ -289,7 +288,7 @@ impl Agent {
             if !self.may_publish_later(now) {
                 self.publish(now);
             }
-            self.publish_lifecycle();
+            self.publish_stop();
             self.leases.give_answers();
             self.check_tasks()?;
             self.advance_command(now).await;

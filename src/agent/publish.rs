@@ -10,7 +10,6 @@ use crate::about::log_about;
 use crate::clock;
 use crate::log_events::{NOT_READY, READY};
 use crate::progress::View;
-use crate::service_manager::Lifecycle;
 use crate::status::{Configuration, ConsulReport, Event, Id, LastReload, Snapshot, Stage};
 use slotkeeper_semaphore::{Identity, Moment};
 
@@ -68,15 +67,10 @@ impl Agent {
         }
     }
 
-    /// Publishes what the snapshots do not say.
-    pub(super) fn publish_lifecycle(&self) {
+    /// Publishes what the snapshots do not say: that the agent ends.
+    pub(super) fn publish_stop(&self) {
         let stopping = self.ending.stop_was_requested() || self.ending.is_decided();
-        let now = Lifecycle { reloads: self.reload.begun(), reloading: self.reload.is_running(), stopping };
-        self.parts.lifecycle.send_if_modified(|shown| {
-            let changed = *shown != now;
-            *shown = now;
-            changed
-        });
+        self.parts.stopping.send_if_modified(|shown| stopping != std::mem::replace(shown, stopping));
     }
 
     /// Publishes a snapshot.

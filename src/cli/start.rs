@@ -26,7 +26,7 @@ use crate::log_events::{
 };
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
-use crate::service_manager::{Lifecycle, Reporter};
+use crate::service_manager::Reporter;
 use crate::shutdown::SignalRequests;
 use crate::status::{Snapshot, Stage};
 use crate::stderr::Stderr;
@@ -174,9 +174,8 @@ async fn start(
     let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
     let progress = command.as_ref().and_then(|_| progress(&config, shown.clone()));
-    let (lifecycle, stages) = watch::channel(Lifecycle::default());
-    if let Some(reporter) = Reporter::of_process(shown.clone(), stages, Arc::clone(&watchdog), config.naming)
-    {
+    let (stopping, stops) = watch::channel(false);
+    if let Some(reporter) = Reporter::of_process(shown.clone(), stops, Arc::clone(&watchdog), config.naming) {
         servers.start(|stop| Ok(reporter.run(stop)))?;
     }
     let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&watchdog));
@@ -207,7 +206,7 @@ async fn start(
         metrics,
         watchdog,
         status,
-        lifecycle,
+        stopping,
         signals,
         control,
         command,

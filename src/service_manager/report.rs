@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::Lifecycle;
 use crate::config::Naming;
 use crate::progress::View;
 use crate::status::{Entry, Snapshot, Stage, State};
@@ -16,9 +15,8 @@ const MAX_NAMES: usize = 8;
 /// One message to the service manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The start, or a reload, is complete.
+    /// The start is complete.
     Ready,
-    Reloading,
     Stopping,
     Status(String),
     /// The agent makes progress.
@@ -32,7 +30,7 @@ pub(super) enum Message {
 pub(super) struct Report {
     /// All required slots were held at some time.
     pub(super) started_up: bool,
-    pub(super) lifecycle: Lifecycle,
+    pub(super) stopping: bool,
     /// The status in words; `None`: not now.
     pub(super) status: Option<String>,
 }
@@ -42,8 +40,6 @@ pub(super) struct Report {
 pub(super) struct Reported {
     /// The start is complete.
     ready: bool,
-    reloads: u64,
-    reloading: bool,
     stopping: bool,
     status: String,
 }
@@ -55,45 +51,25 @@ impl Reported {
     }
 
     /// The messages that are missing, and what the service manager knows once they are sent.
-    ///
-    /// `Ready` ends a reload as well as the start, so a reload is reported only after the start: otherwise its end would start the
-    /// units that wait for the slot.
     pub(super) fn news(&self, report: Report) -> (Vec<Message>, Self) {
-        let Report { started_up, lifecycle, status } = report;
-        let mut messages = Vec::new();
-        let stopping = self.stopping || lifecycle.stopping;
-        let ready = self.ready || started_up;
-        if ready && !self.ready {
-            messages.push(Message::Ready);
-        }
-        let begun = self.ready && !stopping && lifecycle.reloads > self.reloads;
-        if begun {
-            messages.push(Message::Reloading);
-        }
-        let reloading = (begun || self.reloading) && lifecycle.reloading && !stopping;
-        if (begun || self.reloading) && !reloading && !stopping {
-            messages.push(Message::Ready);
-        }
-        if stopping && !self.stopping {
-            if self.reloading {
-                // systemd takes no notice of a stop during a reload.
-                messages.push(Message::Ready);
-            }
-            messages.push(Message::Stopping);
-        }
-        let news = status.filter(|status| *status != self.status);
-        messages.extend(news.clone().map(Message::Status));
+        let (ready, stopping) = (self.ready || report.started_up, self.stopping || report.stopping);
+        let news = report.status.filter(|status| *status != self.status);
+        let messages = [
+            (ready && !self.ready).then_some(Message::Ready),
+            (stopping && !self.stopping).then_some(Message::Stopping),
+            news.clone().map(Message::Status),
+        ];
         let status = news.unwrap_or_else(|| self.status.clone());
-        (messages, Self { ready, reloads: lifecycle.reloads, reloading, stopping, status })
+        (messages.into_iter().flatten().collect(), Self { ready, stopping, status })
     }
 }
 
 /// The status in words, for an operator.
-pub(super) fn status(snapshot: &Snapshot, lifecycle: Lifecycle, naming: Naming, now: Moment) -> String {
+pub(super) fn status(snapshot: &Snapshot, stopping: bool, naming: Naming, now: Moment) -> String {
     let words = match snapshot.stage {
         Stage::Starting => "starting".to_owned(),
         Stage::Draining => "draining".to_owned(),
-        Stage::Running if lifecycle.stopping => "stopping; holding slots for the workload".to_owned(),
+        Stage::Running if stopping => "stopping; holding slots for the workload".to_owned(),
         Stage::Running | Stage::Unknown => {
             let report = snapshot.report(now, crate::clock::wall());
             View::of(&report, naming).entry().unwrap_or_else(|| held(snapshot, naming))
@@ -129,8 +105,8 @@ pub(super) fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn report(started_up: bool, (reloads, reloading): (u64, bool), stopping: bool) -> Report {
-        Report { started_up, lifecycle: Lifecycle { reloads, reloading, stopping }, status: None }
+    fn report(started_up: bool, stopping: bool) -> Report {
+        Report { started_up, stopping, status: None }
     }
 
     /// All messages of these reports, one after the other.
@@ -146,72 +122,29 @@ mod tests {
 
     #[test]
     fn the_start_is_complete_once_and_stays_so() {
-        let waits = || report(false, (0, false), false);
-        let holds = || report(true, (0, false), false);
+        let waits = || report(false, false);
+        let holds = || report(true, false);
         assert_eq!(sent([waits(), holds(), holds()]), [vec![], vec![Message::Ready], vec![]]);
     }
 
     #[test]
-    fn the_end_of_a_reload_does_not_complete_a_start() {
-        let reports = [
-            report(false, (1, true), false),
-            report(false, (1, false), false),
-            report(true, (1, false), false),
-            report(true, (2, true), false),
-            report(true, (2, false), false),
-        ];
-        let expected = [vec![], vec![], vec![Message::Ready], vec![Message::Reloading], vec![Message::Ready]];
-        assert_eq!(sent(reports), expected);
-    }
-
-    #[test]
-    fn a_reload_between_two_reports_is_reported_too() {
-        let reports = [
-            report(true, (0, false), false),
-            report(true, (2, false), false),
-            report(true, (3, true), false),
-            report(true, (4, true), false),
-        ];
-        let expected = [
-            vec![Message::Ready],
-            vec![Message::Reloading, Message::Ready],
-            vec![Message::Reloading],
-            vec![Message::Reloading],
-        ];
-        assert_eq!(sent(reports), expected);
-    }
-
-    #[test]
     fn after_a_stop_only_the_status_changes() {
-        let status = |text: &str| Report { status: Some(text.to_owned()), ..report(false, (1, false), true) };
-        let reports = [report(false, (0, false), true), status("draining"), status("draining")];
+        let status = |text: &str| Report { status: Some(text.to_owned()), ..report(false, true) };
+        let reports = [report(false, true), status("draining"), status("draining")];
         let expected = [vec![Message::Stopping], vec![Message::Status("draining".to_owned())], vec![]];
         assert_eq!(sent(reports), expected);
     }
 
     #[test]
-    fn a_stop_ends_a_reload() {
-        let reports = [
-            report(true, (0, false), false),
-            report(true, (1, true), false),
-            report(true, (1, true), true),
-            report(true, (1, false), true),
-        ];
-        let expected =
-            [vec![Message::Ready], vec![Message::Reloading], vec![Message::Ready, Message::Stopping], vec![]];
-        assert_eq!(sent(reports), expected);
-    }
-
-    #[test]
     fn a_short_hold_is_a_start_too() {
-        let reports = [report(false, (0, false), false), report(true, (0, false), true)];
+        let reports = [report(false, false), report(true, true)];
         assert_eq!(sent(reports), [vec![], vec![Message::Ready, Message::Stopping]]);
     }
 
     #[test]
     fn a_message_that_was_not_sent_is_due_again() {
         let reported = Reported::default();
-        let holds = || report(true, (0, false), false);
+        let holds = || report(true, false);
         assert_eq!(reported.news(holds()).0, [Message::Ready]);
         assert_eq!(reported.news(holds()).0, [Message::Ready]);
     }

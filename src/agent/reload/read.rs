@@ -67,8 +67,6 @@ pub(in crate::agent) struct Reload {
     queued: Option<Manner>,
     /// The callers that wait for the queued reload.
     callers: Vec<Caller>,
-    /// The number of reads that have begun.
-    begun: u64,
 }
 
 struct Read {
@@ -110,20 +108,9 @@ impl Reload {
                 let callers = mem::take(&mut self.callers).into_iter().chain(caller).collect();
                 let until = Some(now + RELOAD_TIMEOUT);
                 self.read = Some(Read { manner, callers, task, has_config, until });
-                self.begun += 1;
                 None
             }
         }
-    }
-
-    /// The number of reloads that have begun.
-    pub(in crate::agent) fn begun(&self) -> u64 {
-        self.begun
-    }
-
-    /// Whether a reload is running.
-    pub(in crate::agent) fn is_running(&self) -> bool {
-        self.deadline().is_some()
     }
 
     /// When [`Self::give_up`] is due.

@@ -93,7 +93,7 @@ impl Lender {
                     metrics: counted,
                     watchdog: looked_at,
                     status,
-                    lifecycle: watch::Sender::default(),
+                    stopping: watch::Sender::default(),
                     signals: SignalRequests::of(stream::poll_fn(move |cx| asked.poll_recv(cx))),
                     control: Some(receiver),
                     command: None,
