@@ -27,7 +27,6 @@ pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may 
 pub const CONSUL_ADDRESS_WITHOUT_SESSION: &str = "consul address without the resumed session";
 pub const WAIT_HOPELESS: &str = "waiting does not help";
 pub const KEY_REFUSED: &str = "consul refused the name of a key";
-pub const LONG_POLLS_CUT: &str = "long polls cut off before consul answered";
 
 // Slots.
 pub const WAITING: &str = "waiting for a slot";

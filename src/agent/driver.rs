@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tracing::debug;
 
 use super::confirms::Confirms;
 use super::execute::{self, Work};
@@ -14,7 +13,6 @@ use super::leases::Key;
 use super::listings::Listings;
 use super::watches::{self, Answer, Schedule, Watch, WatchAnswer};
 use crate::bridge;
-use crate::log_events::LONG_POLLS_CUT;
 use crate::session_node::Sessions;
 use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::{Event, Failure, Keeper, Listing, Moment, Name, Notice};
@@ -102,12 +100,7 @@ impl Requests {
 
     /// Events for the watchers that an answer concerns.
     pub(super) fn watched(&mut self, answer: Answer, now: Moment) -> Vec<(Owner, Event)> {
-        let before = self.watches.wait_limit(now);
         let told = self.watches.answered(answer, now).into_iter();
-        let max_wait = self.watches.wait_limit(now);
-        if let Some(max_wait) = max_wait.filter(|_| max_wait != before) {
-            debug!(?max_wait, "{LONG_POLLS_CUT}; requesting a shorter wait");
-        }
         told.map(|WatchAnswer { watcher: (owner, name), key, answer }| {
             (owner, Event::Watched(name, key, answer))
         })

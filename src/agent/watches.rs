@@ -1,7 +1,6 @@
 //! The watches of all keepers of an agent. [`schedule`] decides on the requests, and this module sends them.
 
 mod schedule;
-mod wait_limit;
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::bridge;
 use slotkeeper_consul::{Blocking, Client, Consistency, Kind, Read};
 use slotkeeper_semaphore::{Keeper, Phase, SessionId};
 
-pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Watch, WatchAnswer};
+pub(super) use schedule::{Answer, Ask, Class, Schedule, Watch, WatchAnswer};
 
 /// Maximum pause before a poll that was cut off is sent again. A restarting proxy cuts the polls of all agents at the same
 /// instant.
@@ -29,11 +28,10 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
                     Ok(reading) => Answer::Poll(key, Ok(reading)),
                     Err(error) => {
                         let failure = bridge::read_failure(&error, &key);
-                        let Kind::Cut(age) = error.kind else {
-                            return Answer::Poll(key, Err(failure));
-                        };
-                        sleep(MAX_PAUSE.mul_f64(fastrand::f64())).await;
-                        Answer::Cut(key, Cut { address: error.tried.address, age, failure })
+                        if matches!(error.kind, Kind::Cut(_)) {
+                            sleep(MAX_PAUSE.mul_f64(fastrand::f64())).await;
+                        }
+                        Answer::Poll(key, Err(failure))
                     }
                 }
             }

@@ -46,8 +46,8 @@ pub struct ConsulFlags {
     /// Admin partition (Consul Enterprise; not tested) [env: CONSUL_PARTITION]
     #[arg(long, value_name = "NAME")]
     partition: Option<String>,
-    /// Longest wait of a long poll, 2s to 10m, where a proxy ends longer requests; by default slotkeeper
-    /// learns it [env: SLOTKEEPER_CONSUL_MAX_WAIT]
+    /// Longest wait of a long poll, 2s to 10m, where a proxy ends longer requests
+    /// [env: SLOTKEEPER_CONSUL_MAX_WAIT]
     #[arg(long, value_name = "DURATION")]
     consul_max_wait: Option<String>,
 }

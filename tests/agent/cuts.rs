@@ -34,7 +34,7 @@ fn assert_silent(agent: &Lodger) {
     assert!(loud.is_empty(), "{loud:#?}");
 }
 
-/// An agent behind a relay of its own, which has cut off as many polls as it takes to learn from.
+/// An agent behind a relay of its own, which cuts its polls off.
 fn behind(consul: &Consul, end: End, state: &str) -> (Lodger, Relay) {
     let relay = Relay::start(consul.addr(), LONGEST, end);
     let agent = Lodger::start(&relay.address(), &config("ttl: 20s"));
@@ -49,13 +49,10 @@ fn through_a_relay_that_cuts_long_polls_handoffs_pass_and_the_log_is_silent() {
     let (mut holder, first) = behind(&consul, End::Close, "held");
     let (mut waiter, second) = behind(&consul, End::Answer504, "waiting");
     for (agent, relay) in [(&holder, &first), (&waiter, &second)] {
-        wait_for("a shorter wait", || relay.waits().last().is_some_and(|wait| *wait < LONGEST));
-        assert!(relay.ended() >= 3);
-        assert!(cuts(agent) >= 3.0);
+        wait_for("cuts", || relay.ended() >= 3 && cuts(agent) >= 3.0);
     }
     assert_eq!(holder.terminate(), Some(0));
     waiter.await_ready();
-    // By one that has learnt nothing yet, and whose polls are cut off meanwhile.
     let (mut late, third) = behind(&consul, End::Close, "waiting");
     wait_for("a cut", || third.ended() > 0);
     assert_eq!(waiter.terminate(), Some(0));

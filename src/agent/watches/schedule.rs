@@ -6,10 +6,8 @@
 //! without all values, is read alone and half as often.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::wait_limit::WaitLimit;
 use crate::agent::driver::Owner;
 use crate::bridge::{Found, is_folder};
 use slotkeeper_consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
@@ -71,19 +69,8 @@ pub(in crate::agent) enum Ask {
 #[derive(Clone, Debug)]
 pub(in crate::agent) enum Answer {
     Poll(String, Result<Reading, Failure>),
-    /// In place of an answer to a poll of that key.
-    Cut(String, Cut),
     Read(String, Result<Reading, Failure>),
     Batch(Vec<String>, Result<Found, Failure>),
-}
-
-/// A proxy has cut off a poll after it had waited.
-#[derive(Clone, Debug)]
-pub(in crate::agent) struct Cut {
-    pub(in crate::agent) address: Arc<str>,
-    /// The time since the poll was sent.
-    pub(in crate::agent) age: Duration,
-    pub(in crate::agent) failure: Failure,
 }
 
 /// An answer for a watcher.
@@ -114,7 +101,6 @@ struct Poll {
     number: Number,
     /// The index after which it waits.
     after: u64,
-    sent: Moment,
 }
 
 #[derive(Debug)]
@@ -137,7 +123,6 @@ pub(in crate::agent) struct Schedule {
     keys: BTreeMap<String, Key>,
     last: Number,
     batches: usize,
-    wait_limit: WaitLimit,
     /// There was no request to send, and nothing has happened since. When there is one by time alone.
     rests: Option<Option<Moment>>,
     /// Watchers with a failure, and its time: their next answer ends the failure and must not wait for a change.
@@ -149,9 +134,8 @@ impl Schedule {
     pub(in crate::agent) fn new(ttl: Duration) -> Self {
         // A little less, since the request takes time as well.
         let period = (ttl / 10 * 3).min(MAX_PERIOD);
-        let wait_limit = WaitLimit::default();
         let (keys, failed) = (BTreeMap::new(), BTreeMap::new());
-        Self { period, keys, last: 0, batches: 0, wait_limit, rests: None, failed }
+        Self { period, keys, last: 0, batches: 0, rests: None, failed }
     }
 
     /// Watches a key until its watcher has one answer.
@@ -232,10 +216,6 @@ impl Schedule {
         self.rests = None;
         match answer {
             Answer::Poll(key, answer) => self.poll_ended(&key, &answer, now),
-            Answer::Cut(key, Cut { address, age, failure }) => {
-                self.wait_limit.cut(&address, age, now);
-                self.poll_ended(&key, &Err(failure), now)
-            }
             Answer::Read(key, answer) => {
                 let Some(known) = self.keys.get_mut(&key) else { return Vec::new() };
                 let Some(number) = known.look.take() else { return Vec::new() };
@@ -248,19 +228,11 @@ impl Schedule {
         }
     }
 
-    /// Maximum wait of polls, learnt from cuts.
-    pub(in crate::agent) fn wait_limit(&self, now: Moment) -> Option<Duration> {
-        self.wait_limit.get(now)
-    }
-
     fn poll_ended(&mut self, key: &str, answer: &Result<Reading, Failure>, now: Moment) -> Vec<WatchAnswer> {
         let due = now + self.period_of(key);
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let Some(poll) = known.poll.take() else { return Vec::new() };
         known.due = due;
-        if answer.is_ok() {
-            self.wait_limit.answered(now.since(poll.sent));
-        }
         // Its end is an answer too: the watcher decides when to watch again.
         self.tell(key, answer, poll.number, true, now)
     }
@@ -373,11 +345,10 @@ impl Schedule {
         let free = self.keys.iter_mut().filter(|(_, key)| may(key));
         let (name, key) = free.min_by_key(|(_, key)| rank(key))?;
         let after = key.watchers.iter().map(|one| one.after).min()?;
-        let wanted = key.watchers.iter().map(|one| one.wait).max()?;
-        let wait = self.wait_limit.get(now).map_or(wanted, |limit| limit.min(wanted));
+        let wait = key.watchers.iter().map(|one| one.wait).max()?;
         key.due = now + self.period;
         self.last += 1;
-        key.poll = Some(Poll { number: self.last, after, sent: now });
+        key.poll = Some(Poll { number: self.last, after });
         Some(Ask::Poll { key: name.clone(), after, wait })
     }
 

@@ -263,7 +263,7 @@ pub(super) async fn long_poll(client: &Client, wait: Duration) -> Found {
             }
             Ok(answer) => index = answer.index,
             Err(error) if matches!(error.kind, Kind::Cut(_)) => {
-                return warn(format!("{}. An agent learns it by itself", bridge::message(&error)));
+                return warn(bridge::message(&error).to_string());
             }
             Err(error) => return refused(&error),
         }

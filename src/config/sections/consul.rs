@@ -37,8 +37,7 @@ pub(super) struct RawConsul {
     namespace: Option<String>,
     /// The admin partition (Consul Enterprise; not tested).
     partition: Option<String>,
-    /// 2s to 10m. The maximum wait of a long poll, for proxies that end longer requests. By default the agent learns it from
-    /// the polls that are cut off.
+    /// 2s to 10m. The maximum wait of a long poll, below the time-out of a proxy that ends longer requests.
     max_wait: Option<DurationString>,
     /// TLS, for `https://` addresses.
     tls: Option<RawTls>,
