@@ -3,16 +3,14 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::schema_version::SchemaVersion;
 
 /// What a reload has changed: names of entries, and fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// The version of this document's schema.
     #[serde(default)]
-    #[schema(required = true)]
     pub schema_version: SchemaVersion,
     /// Entries that are new.
     pub added: Vec<String>,

@@ -5,7 +5,6 @@ pub(crate) mod changes;
 mod configuration;
 mod consul;
 mod entry;
-pub(crate) mod identity;
 mod lease;
 mod lock;
 mod moments;
@@ -18,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::schema_version::SchemaVersion;
 use slotkeeper_semaphore::{Identity, Moment, Wall};
@@ -37,37 +35,31 @@ pub use participant::{Health, Kind, date};
 pub use semaphore::{Holder, RING_ADVICE, Semaphore, Waiter};
 
 /// The whole status: the document of `/v1/status`, which the command line also parses from agents of other versions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The version of this document's schema.
     #[serde(default)]
-    #[schema(required = true)]
     schema_version: SchemaVersion,
     /// The agent.
     pub agent: Agent,
     /// The configuration in force.
     #[serde(default)]
-    #[schema(required = true)]
     configuration: ConfigurationReport,
     /// The connection to Consul.
     #[serde(default)]
-    #[schema(required = true)]
     pub consul: ConsulReport,
     /// The session of all slots; null before there is one.
-    #[schema(required = true)]
     pub session: Option<Session>,
     /// The semaphores, in the configuration's order.
     #[serde(default)]
-    #[schema(required = true)]
     pub semaphores: Vec<Semaphore>,
     /// The locks, in the configuration's order.
     #[serde(default)]
-    #[schema(required = true)]
     pub locks: Vec<Lock>,
 }
 
 /// The state of an agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// It has not read Consul yet.
@@ -123,7 +115,7 @@ pub struct Snapshot {
 }
 
 /// The states a semaphore can be in, as the status spells them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// On demand: no active lease.

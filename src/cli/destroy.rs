@@ -2,7 +2,6 @@
 
 use clap::Args;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
@@ -73,8 +72,7 @@ impl Destroy {
 }
 
 /// The result as JSON.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = DestroyResult)]
+#[derive(Debug, Serialize)]
 pub(super) struct Done {
     schema_version: SchemaVersion,
     kind: Kind,
@@ -82,7 +80,6 @@ pub(super) struct Done {
     /// The key that was deleted.
     key: String,
     /// The deleted limit; `null` for a lock.
-    #[schema(required = true)]
     limit: Option<u32>,
     /// Contender keys of ended sessions that were removed.
     leftovers_removed: usize,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
@@ -172,8 +171,7 @@ impl Evict {
 }
 
 /// The result as JSON.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = EvictResult)]
+#[derive(Debug, Serialize)]
 pub(super) struct Ended {
     schema_version: SchemaVersion,
     kind: Kind,
@@ -184,7 +182,6 @@ pub(super) struct Ended {
     session: String,
     /// Its state before, as in `sessions`.
     state: Part,
-    #[schema(required = true)]
     slots: Option<u32>,
     foreign: bool,
     /// Whether it was removed without being asked.

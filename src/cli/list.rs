@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Serialize;
 use tokio::time::sleep;
-use utoipa::ToSchema;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::output::{Form, Output, lines};
@@ -47,25 +46,21 @@ pub(super) struct List {
 }
 
 /// The JSON of `list`. No field is ever omitted.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = List)]
+#[derive(Debug, Serialize)]
 pub(super) struct Report {
     schema_version: SchemaVersion,
     /// The root, if one was given.
-    #[schema(required = true)]
     root: Option<String>,
     /// The semaphores and locks, in the order of their prefixes.
     entries: Vec<Row>,
     /// Whether something was not read.
     truncated: bool,
     /// The rule that would show the keys that Consul hides.
-    #[schema(required = true)]
     hidden: Option<String>,
 }
 
 /// A semaphore or lock.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = ListEntry)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     /// Its prefix; the key of a lock that is not a `.lock` below a prefix.
     prefix: String,
@@ -75,13 +70,10 @@ pub(super) struct Row {
     /// Slots taken.
     taken: u32,
     /// Contender keys that are not a holder's; null for a lock.
-    #[schema(required = true)]
     waiting: Option<usize>,
     /// The age of the oldest holder; null if it is not known.
-    #[schema(required = true)]
     oldest_age_seconds: Option<u64>,
     /// Since when it holds, in UTC.
-    #[schema(required = true, format = DateTime)]
     since: Option<String>,
 }
 

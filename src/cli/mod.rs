@@ -34,8 +34,6 @@ mod habits;
 mod inspect;
 mod install;
 mod interrupt;
-#[cfg(test)]
-mod json_schemas;
 mod list;
 mod live;
 mod local;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
@@ -43,8 +42,7 @@ pub(super) struct Prune {
 }
 
 /// The result.
-#[derive(Debug, Default, Serialize, ToSchema)]
-#[schema(as = PruneResult)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Done {
     schema_version: SchemaVersion,
     kind: Kind,

@@ -3,41 +3,29 @@
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::table::NONE;
 use crate::duration;
 use crate::escape::printable;
 use crate::operator::{Participant, Role};
-use crate::status::identity::IdentitySchema;
 use slotkeeper_consul::{Behavior, Session};
 use slotkeeper_semaphore::{Identity, SessionId, View};
 
 /// One session as JSON. A field that is `None` is `null`. No field is omitted, except those of a participant.
-#[derive(Debug, Default, Serialize, ToSchema)]
-#[schema(as = Session)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) session: String,
     /// Whether Consul has such a session and shows it. If not, all of the following are `null`.
     pub(super) found: bool,
-    #[schema(required = true)]
     pub(super) name: Option<String>,
-    #[schema(required = true)]
     pub(super) node: Option<String>,
-    #[schema(required = true)]
     pub(super) ttl_seconds: Option<f64>,
-    #[schema(required = true, value_type = Option<String>)]
     pub(super) behavior: Option<Behavior>,
-    #[schema(required = true)]
     pub(super) lock_delay_seconds: Option<f64>,
-    #[schema(required = true)]
     pub(super) node_checks: Option<Vec<String>>,
-    #[schema(required = true)]
     pub(super) service_checks: Option<Vec<String>>,
-    #[schema(required = true)]
     pub(super) create_index: Option<u64>,
     #[serde(flatten)]
-    #[schema(value_type = Role)]
     pub(super) role: Option<Role>,
     /// The TTL as its creator wrote it.
     #[serde(skip)]
@@ -125,14 +113,12 @@ pub(super) fn state_in_words(role: &Role) -> String {
 }
 
 /// A participant that acquired slots by a change.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct NewHolder {
     session: String,
     /// Its slots; `null` for a lock.
-    #[schema(required = true)]
     slots: Option<u32>,
     slot_indexes: Vec<u32>,
-    #[schema(required = true, value_type = Option<IdentitySchema>)]
     who: Option<Identity>,
 }
 

@@ -25,8 +25,6 @@ use crate::workload::init::{self, Below};
 use crate::workload::{Command, CommandTimes, METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, exec, unfit_proc};
 pub(super) use output_files::OutputFiles;
 use result::Outcome;
-#[cfg(test)]
-pub(super) use result::RunResult;
 
 /// Default of `--kill-after`.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::output::{Form, Output, lines};
@@ -155,12 +154,10 @@ fn nothing_found(client: &Client, prefix: Option<&str>) -> String {
 }
 
 /// The JSON.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Sessions)]
+#[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     schema_version: SchemaVersion,
     /// The prefix, if one was given.
-    #[schema(required = true)]
     prefix: Option<&'a str>,
     sessions: &'a [Row],
 }

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::operator_flags::OperatorFlags;
 use super::output::ResultOutput;
@@ -59,8 +58,7 @@ impl SetLimit {
 }
 
 /// The result.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SetLimitResult)]
+#[derive(Debug, Serialize)]
 pub(super) struct Done {
     schema_version: SchemaVersion,
     kind: Kind,

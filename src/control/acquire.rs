@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::routing::post;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use tokio::sync::oneshot;
-use utoipa::{IntoResponses, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::MAX_WAIT;
 use super::agent_handle::AgentHandle;
@@ -27,77 +26,23 @@ const MAX_DROPPED_BYTES: usize = 16 * 1024 * 1024;
 /// Time in which the body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
-    OpenApiRouter::default().routes(routes!(semaphore)).routes(routes!(lock))
+pub(super) fn endpoints() -> Router<AgentHandle> {
+    Router::new()
+        .route("/v1/semaphores/{name}/acquire", post(semaphore))
+        .route("/v1/locks/{name}/acquire", post(lock))
 }
 
 /// The options of an acquisition.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-#[schema(as = Acquire)]
 struct Wanted {
     /// How long to wait, in the configuration's syntax: whole numbers with the units ms, s, m and h, such as 30s or
     /// 1m30s. At most 1h. Without it, the call returns at once.
     // The parser accepts more (everything that adds up to at most 1h), which no pattern can express.
-    #[schema(
-        pattern = "^(1h|60m|[0-5]?[0-9]m([0-5]?[0-9]s)?|([0-9]{1,3}|[12][0-9]{3}|3[0-5][0-9]{2}|3600)s|[0-9]{1,6}ms)$"
-    )]
     wait: Option<String>,
 }
 
-/// The responses.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "its schema is used")]
-enum Answers {
-    /// Granted: a lease, to be renewed before it expires and released afterwards.
-    #[response(status = 200)]
-    Granted(Lease),
-    /// `bad_request`: the body is no JSON, or has another content than the schema.
-    #[response(status = 400)]
-    BadRequest(Error),
-    /// `not_on_demand`: the agent itself holds the semaphore or lock.
-    #[response(status = 403)]
-    NotOnDemand(Error),
-    /// `unknown_semaphore` or `unknown_lock`: the agent has none of that name.
-    #[response(status = 404)]
-    Unknown(Error),
-    /// `too_slow`: the body did not arrive within 10 s.
-    #[response(status = 408)]
-    TooSlow(Error),
-    /// `timed_out`: no slot was free within `wait`, or an operator evicted the waiter. `blocked`: the request cannot proceed until the problem in the text is fixed.
-    #[response(status = 409)]
-    TimedOut(Error),
-    /// `too_large`: the body has more than 4096 bytes.
-    #[response(status = 413)]
-    TooLarge(Error),
-    /// `too_many_waits`, `too_many_leases`: the limit of waiting clients, or of leases, is reached.
-    #[response(status = 429)]
-    TooMany(Error),
-    /// `consul_unavailable`: Consul did not respond within `wait`. `pending`: a reload has changed the entry, and the agent
-    /// cannot apply it yet. `draining`: the agent is ending. `busy`: too many requests at once.
-    #[response(status = 503)]
-    Unavailable(Error),
-}
-
-/// Acquire a slot
-///
-/// Acquires the slots of a semaphore that is configured with `mode: on_demand`, as a lease with a session of its own. Waits
-/// in the queue for up to `wait`; a client that disconnects leaves the queue. The body is parsed as JSON, whatever its
-/// content type. Without a body, the call returns at once.
-#[utoipa::path(
-    post,
-    path = "/v1/semaphores/{name}/acquire",
-    operation_id = "acquire_semaphore",
-    tag = "leases",
-    params(
-        (
-            "name" = String, Path, description = "The semaphore's configured name.",
-            pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-        )
-    ),
-    request_body = Option<Wanted>,
-    responses(Answers)
-)]
+/// Acquires the slots of a semaphore as a lease.
 async fn semaphore(
     State(agent): State<AgentHandle>,
     Segment(name): Segment,
@@ -106,25 +51,7 @@ async fn semaphore(
     acquire(&agent, Kind::Semaphore, name, body).await
 }
 
-/// Acquire a lock
-///
-/// Acquires a single-key lock that is configured with `mode: on_demand`, as a lease with a session of its own. Waits for up to
-/// `wait`; a client that disconnects does not acquire it. The body is parsed as JSON, whatever its content type. Without a
-/// body, the call returns at once.
-#[utoipa::path(
-    post,
-    path = "/v1/locks/{name}/acquire",
-    operation_id = "acquire_lock",
-    tag = "leases",
-    params(
-        (
-            "name" = String, Path, description = "The lock's configured name.",
-            pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-        )
-    ),
-    request_body = Option<Wanted>,
-    responses(Answers)
-)]
+/// Acquires a single-key lock as a lease.
 async fn lock(
     State(agent): State<AgentHandle>,
     Segment(name): Segment,

@@ -1,13 +1,12 @@
 //! Passes requests to the agent's loop and returns its answers; the endpoints of the agent as a whole.
 
+use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::routing::post;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
-use utoipa::{IntoResponses, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::request::{NoReload, Reloaded, Request};
 use crate::http::error::{Code, Error};
@@ -50,7 +49,7 @@ fn ended() -> Error {
 }
 
 /// The operation in progress.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Progress {
     /// The agent releases everything, and ends.
@@ -60,53 +59,24 @@ pub(super) enum Progress {
 }
 
 /// An operation that continues after the response.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct Begun {
     /// The operation in progress.
     pub(super) state: Progress,
 }
 
-pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
-    OpenApiRouter::default().routes(routes!(drain)).routes(routes!(reload))
+pub(super) fn endpoints() -> Router<AgentHandle> {
+    Router::new().route("/v1/drain", post(drain)).route("/v1/reload", post(reload))
 }
 
-/// The workload is done
-///
-/// The agent releases everything and ends, with exit code 0 if all was released. A repeated request changes nothing. Under
-/// `slotkeeper run` the command is stopped first.
-#[utoipa::path(
-    post,
-    path = "/v1/drain",
-    operation_id = "drain",
-    tag = "agent",
-    responses((status = 202, description = "The drain has begun, or had before.", body = Begun))
-)]
+/// The workload is done: the agent releases everything and ends.
 async fn drain(State(agent): State<AgentHandle>) -> Response {
     // Wait for room, which the agent makes at once: this request must not be lost. Without a receiver, the agent has ended.
     let _ = agent.requests.send(Request::Drain).await;
     (StatusCode::ACCEPTED, Json(Begun { state: Progress::Draining })).into_response()
 }
 
-/// The responses to a reload.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "its schema is used")]
-enum Answers {
-    /// Reloaded: what has changed.
-    #[response(status = 200)]
-    Reloaded(Reloaded),
-    /// `reload_refused`: the configuration is invalid, or cannot be read. Nothing has changed.
-    #[response(status = 422)]
-    Refused(Error),
-    /// `draining`: the agent is ending. `busy`: too many requests at once.
-    #[response(status = 503)]
-    Unavailable(Error),
-}
-
-/// Reload the configuration
-///
-/// The agent reads its configuration again and applies it, as on SIGHUP: it releases entries that were removed. Under
-/// `slotkeeper run` nothing is released. The response comes when the reload is done, after at most some 20 s.
-#[utoipa::path(post, path = "/v1/reload", operation_id = "reload", tag = "agent", responses(Answers))]
+/// The agent reads its configuration again and applies it, as on SIGHUP.
 async fn reload(State(agent): State<AgentHandle>) -> Result<Json<Reloaded>, Error> {
     let reloaded = agent.ask(|reply| Request::Reload { reply }).await?;
     reloaded.map(Json).map_err(|refusal| {

@@ -5,22 +5,12 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::header::HeaderBuilder;
-use utoipa::openapi::path::Operation;
-use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
 
 use slotkeeper_consul::Secret;
 
 use super::token;
 use crate::http::error::{Code, Error};
 use crate::http::openapi;
-
-/// The scheme's name in the OpenAPI document.
-const SCHEME: &str = "token";
-/// The response's name in the OpenAPI document.
-const REFUSED: &str = "Unauthorized";
 
 /// The access to a listener.
 #[derive(Clone, Debug)]
@@ -38,39 +28,6 @@ impl Gate {
             Self::Open => routes,
             Self::Token(token) => routes.layer(from_fn_with_state(token, check)),
         }
-    }
-
-    /// Adds the token to the OpenAPI document.
-    pub(super) fn describe(&self, document: &mut OpenApi) {
-        let Self::Token(_) = self else { return };
-        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
-        let scheme = scheme.description(Some("The one line of the file `control.token_file`."));
-        let components = document.components.get_or_insert_default();
-        components.security_schemes.insert(SCHEME.to_owned(), SecurityScheme::Http(scheme.build()).into());
-        let challenge = HeaderBuilder::new()
-            .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
-            .description(Some("`Bearer`: the scheme of the Authorization header."));
-        let refused = ResponseBuilder::new()
-            .description("`unauthorized`: the token is missing or wrong.")
-            .header("WWW-Authenticate", challenge.build())
-            .content("application/json", Content::new(Some(Ref::from_schema_name("Error"))));
-        components.responses.insert(REFUSED.to_owned(), refused.build().into());
-        document.security = Some(vec![SecurityRequirement::new(SCHEME, [""; 0])]);
-        for (path, item) in &mut document.paths.paths {
-            let operations = [&mut item.get, &mut item.post, &mut item.delete];
-            for operation in operations.into_iter().flatten() {
-                guard(operation, path == openapi::PATH);
-            }
-        }
-    }
-}
-
-fn guard(operation: &mut Operation, open: bool) {
-    if open {
-        operation.security = Some(Vec::new());
-    } else {
-        let refused = RefOr::Ref(Ref::from_response_name(REFUSED));
-        operation.responses.responses.insert("401".to_owned(), refused);
     }
 }
 

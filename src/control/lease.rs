@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
 use serde::Serialize;
-use utoipa::openapi::link::LinkBuilder;
-use utoipa::openapi::{OpenApi, RefOr};
-use utoipa::{IntoResponses, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::agent_handle::{AgentHandle, Begun, Progress};
 use super::request::{Grant, Kind, NoLease, Released, Request};
@@ -19,63 +16,43 @@ use crate::http::json::Json;
 use crate::http::segment::Segment;
 use slotkeeper_semaphore::LossReason;
 
-pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
-    OpenApiRouter::default().routes(routes!(show, release)).routes(routes!(renew))
-}
-
-/// Links the id of a grant to the lease endpoints in the OpenAPI document.
-pub(super) fn link(document: &mut OpenApi) {
-    let granting = document.paths.paths.iter_mut().filter(|(path, _)| path.ends_with("/acquire"));
-    let operations = granting.filter_map(|(_, item)| item.post.as_mut());
-    for granted in operations.filter_map(|operation| operation.responses.responses.get_mut("200")) {
-        let RefOr::T(granted) = granted else { continue };
-        for operation in ["show_lease", "renew_lease", "release_lease"] {
-            let link = LinkBuilder::new().operation_id(operation).parameter("lease", "$response.body#/lease");
-            granted.links.insert(operation.to_owned(), link.build().into());
-        }
-    }
+pub(super) fn endpoints() -> Router<AgentHandle> {
+    Router::new()
+        .route("/v1/leases/{lease}", get(show).delete(release))
+        .route("/v1/leases/{lease}/renew", post(renew))
 }
 
 /// A lease that is held.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct Lease {
     /// Its id, with which any client can renew and release it.
-    #[schema(pattern = "^[A-Za-z0-9_-]{1,128}$")]
     lease: String,
     /// The lease's own Consul session.
     session: String,
     /// Increases from grant to grant, so that a resource can reject a late write.
     fencing_token: u64,
     /// For a lock, how often it was acquired since its key was created (Consul's LockIndex); null for a semaphore.
-    #[schema(required = true)]
     lock_index: Option<u64>,
     /// Its slot indexes; `[0]` for a lock.
-    #[schema(min_items = 1)]
     slot_indexes: Vec<u32>,
     /// The first of them.
-    #[schema(deprecated)]
     slot: u32,
     /// Seconds, to the millisecond, until the lease expires unless it is renewed.
-    #[schema(minimum = 0)]
     expires_in_seconds: f64,
     /// The same as `expires_in_seconds`.
-    #[schema(minimum = 0, deprecated)]
     expires_in: f64,
     /// The kind of the lease.
     kind: Kind,
     /// The configured name of the semaphore or lock.
     name: String,
     /// The semaphore's key prefix; null for a lock.
-    #[schema(required = true)]
     prefix: Option<String>,
     /// The lock's key; null for a semaphore.
-    #[schema(required = true)]
     key: Option<String>,
     /// Whether the agent ends. It grants nothing new, and the lease stays its client's until it expires or is released: also if the
     /// agent ends before and does not answer any more.
     draining: bool,
     /// Seconds until the agent ends at the latest; null if it is not draining, or waits for its workload first.
-    #[schema(required = true, minimum = 0)]
     draining_ends_in_seconds: Option<f64>,
 }
 
@@ -111,79 +88,21 @@ fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
-/// The responses with a lease.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "its schema is used")]
-enum Answers {
-    /// The lease as it is now.
-    #[response(status = 200)]
-    Held(Lease),
-    /// `unknown_lease`: released, or a lease of an earlier agent, or of another one.
-    #[response(status = 404)]
-    Unknown(Error),
-    /// `lease_expired`: it was not renewed in time, and is released. `lease_lost`: another client may hold the slot.
-    #[response(status = 410)]
-    Gone(Error),
-    /// `draining`: the agent has ended. `busy`: too many requests at once.
-    #[response(status = 503)]
-    Unavailable(Error),
-}
-
-/// A lease
-///
 /// The lease as it is now. This does not renew it.
-#[utoipa::path(
-    get,
-    path = "/v1/leases/{lease}",
-    operation_id = "show_lease",
-    tag = "leases",
-    params(("lease" = String, Path, description = "Its id.", pattern = "^[A-Za-z0-9_-]{1,128}$")),
-    responses(Answers)
-)]
 async fn show(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Result<Json<Lease>, Error> {
     let id = lease.clone();
     let held = agent.ask(|reply| Request::Show { lease, reply }).await?;
     held.map(|grant| Json(grant.into())).map_err(|why| gone(&id, why))
 }
 
-/// Renew a lease
-///
-/// Extends the lease. `expires_in_seconds` increases as the agent renews the lease's session, every third of its TTL, and decreases while
-/// Consul does not respond. A third of `expires_in_seconds` is a good interval. `draining` tells that the agent ends.
-#[utoipa::path(
-    post,
-    path = "/v1/leases/{lease}/renew",
-    operation_id = "renew_lease",
-    tag = "leases",
-    params(("lease" = String, Path, description = "Its id.", pattern = "^[A-Za-z0-9_-]{1,128}$")),
-    responses(Answers)
-)]
+/// Extends the lease.
 async fn renew(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Result<Json<Lease>, Error> {
     let id = lease.clone();
     let held = agent.ask(|reply| Request::Renew { lease, reply }).await?;
     held.map(|grant| Json(grant.into())).map_err(|why| gone(&id, why))
 }
 
-/// Release a lease
-///
 /// Releases the slot or lock. A lease that was released before, has expired or was lost is no error.
-#[utoipa::path(
-    delete,
-    path = "/v1/leases/{lease}",
-    operation_id = "release_lease",
-    tag = "leases",
-    params(("lease" = String, Path, description = "Its id.", pattern = "^[A-Za-z0-9_-]{1,128}$")),
-    responses(
-        (status = 202, description = "Consul has not answered yet; the agent retries.", body = Begun),
-        (status = 204, description = "The lease is released, or was before."),
-        (status = 404, description = "`unknown_lease`: a lease of an earlier agent, or of another one.", body = Error),
-        (
-            status = 503,
-            description = "`draining`: the agent has ended. `busy`: too many requests at once.",
-            body = Error
-        )
-    )
-)]
 async fn release(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Result<Response, Error> {
     let id = lease.clone();
     match agent.ask(|reply| Request::Release { lease, reply }).await? {

@@ -4,6 +4,7 @@
 
 mod acquire;
 mod agent_handle;
+mod document;
 mod gate;
 mod lease;
 pub mod request;
@@ -18,7 +19,6 @@ use axum::http::{Method, Uri};
 use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::http::error::{Code, Error};
 use crate::http::{Site, endpoints, host, openapi, uncached};
@@ -38,22 +38,13 @@ const EXTRA_CONNECTIONS: usize = 256;
 /// Lifetime of a connection in addition to its wait: for the request, the agent's last answer and the response.
 const EXTRA_LIFE: Duration = Duration::from_secs(60);
 
-/// The description in the OpenAPI document.
-const ABOUT: &str = "Acquires and releases slots and locks for the workload beside the agent, and reports their \
-                     state. A slot or lock with `mode: on_demand` is granted as a *lease*: acquire it, renew it before \
-                     it expires, and release it. The agent releases a lease that is not renewed.";
-
 /// The endpoints, with the read-only ones, so that a workload needs one address.
 pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router {
-    let own = OpenApiRouter::default().merge(acquire::endpoints()).merge(lease::endpoints());
-    let own = own.merge(agent_handle::endpoints()).with_state(agent_handle::AgentHandle::new(requests));
-    let own = own.layer(from_fn(without_query));
-    let (routes, mut document) = openapi::begin(ABOUT).merge(own).merge(endpoints(site)).split_for_parts();
-    openapi::add_schema::<lease::Lease>(&mut document);
-    openapi::add_schema::<request::Reloaded>(&mut document);
-    lease::link(&mut document);
-    gate.describe(&mut document);
-    let routes = openapi::finish(routes, &document)
+    let own = acquire::endpoints().merge(lease::endpoints()).merge(agent_handle::endpoints());
+    let own = own.with_state(agent_handle::AgentHandle::new(requests)).layer(from_fn(without_query));
+    let routes = own
+        .merge(endpoints(site))
+        .merge(openapi::route(document::text(&gate)))
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Error::method_not_allowed(&method, uri.path())

@@ -3,15 +3,13 @@
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::http::json::Json;
 use crate::status::Kind;
 
 /// The error codes for programs. Each has one HTTP status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ErrorCode)]
 pub(crate) enum Code {
     /// No endpoint has this path.
     NotFound,
@@ -88,7 +86,7 @@ impl Code {
 }
 
 /// An error.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Error {
     /// What failed, what came back and what to do, for people. The wording may change.
     #[serde(rename = "error")]

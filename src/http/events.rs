@@ -53,28 +53,8 @@ impl Default for Following {
     }
 }
 
-/// The status and its changes
-///
-/// Server-sent events. `status`, at once and after each change: the document of `/v1/status` on one line. `change`: an event of
-/// the agent as `{"at","event","kind","name","prefix","key","detail"}`; the last 50 are kept. Both have an id. With `Last-Event-ID`, the stream begins
-/// with the changes after that id; with an id of another life of the agent, with all that are kept. A slow reader receives the
-/// newest status instead of each one. `alive` is sent after silence for 10 s.
-#[utoipa::path(
-    get,
-    path = "/v1/events",
-    operation_id = "events",
-    tag = "status",
-    params(
-        (
-            "Last-Event-ID" = inline(Option<String>), Header, nullable = false, pattern = "^[0-9a-f]{16}-[0-9]{1,20}$",
-            description = "The last event that the client has seen."
-        )
-    ),
-    responses(
-        (status = 200, description = "The events, until the agent ends, or for an hour.", content_type = "text/event-stream", body = String),
-        (status = 503, description = "`busy`: the agent has reached its limit of followers.", body = Error)
-    )
-)]
+/// The status and its changes. With `Last-Event-ID`, the stream begins with the changes after that id; with an id of another
+/// life of the agent, with all that are kept.
 pub(super) async fn events(State(site): State<Site>, headers: HeaderMap) -> Response {
     let Ok(place) = Arc::clone(&site.followers).try_acquire_owned() else {
         let text = format!(

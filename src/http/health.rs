@@ -1,14 +1,11 @@
 //! `/livez`, `/readyz` and `/startupz`, in the style of Kubernetes' own components: `ok`, or with `?verbose` one line per
 //! check.
 
-#![allow(unused_qualifications, reason = "the description of a query's parameters makes them")]
-
 use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use utoipa::{IntoParams, IntoResponses};
 
 use super::Site;
 use super::error::{Code, Error};
@@ -16,58 +13,7 @@ use crate::clock;
 use crate::duration;
 use crate::status::Check;
 
-/// The query.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[allow(dead_code, reason = "its schema is used")]
-struct Verbose {
-    /// One line per check, even if all have passed. Its value is ignored.
-    #[param(nullable = false)]
-    verbose: Option<String>,
-}
-
-/// The additional query of readiness.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[allow(dead_code, reason = "its schema is used")]
-struct LeaseLeft {
-    /// The least remaining lease, such as `30s`: the time that the workload needs to stop.
-    #[param(nullable = false, pattern = "^[0-9]{1,6}(ms|s|m|h)$")]
-    lease_left: Option<String>,
-}
-
-/// The responses.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "its schema is used")]
-enum Health {
-    /// Passed: `ok`, or with `verbose` one line per check.
-    #[response(status = 200, content_type = "text/plain")]
-    Passed(String),
-    /// Failed: one line per check, with the reason.
-    #[response(status = 503, content_type = "text/plain")]
-    Failed(String),
-}
-
-/// The response to an invalid query, which fails a probe too.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "its schema is used")]
-enum Misasked {
-    /// `bad_request`: `lease_left` is no duration.
-    #[response(status = 400)]
-    BadRequest(Error),
-}
-
-/// Liveness
-///
-/// Whether the agent's own loop makes progress. Never depends on Consul.
-#[utoipa::path(
-    get,
-    path = "/livez",
-    operation_id = "live",
-    tag = "health",
-    params(Verbose),
-    responses(Health)
-)]
+/// `/livez`: whether the agent's own loop makes progress. Never depends on Consul.
 pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let now = clock::now();
     let detail = format!("last round {} s ago", site.watchdog.silence(now).as_secs());
@@ -75,17 +21,7 @@ pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) ->
     answer("livez", &[check], query.as_deref())
 }
 
-/// Readiness
-///
-/// Whether every required slot is held with a fresh lease, of which at least `lease_left` remains.
-#[utoipa::path(
-    get,
-    path = "/readyz",
-    operation_id = "ready",
-    tag = "health",
-    params(Verbose, LeaseLeft),
-    responses(Health, Misasked)
-)]
+/// `/readyz`: whether every required slot is held with a fresh lease, of which at least `lease_left` remains.
 pub(super) async fn ready(
     State(site): State<Site>,
     RawQuery(query): RawQuery,
@@ -94,32 +30,12 @@ pub(super) async fn ready(
     Ok(answer("readyz", &site.snapshot().checks(clock::now(), least), query.as_deref()))
 }
 
-/// Readiness (another name)
-///
-/// The same as `/readyz`.
-#[utoipa::path(
-    get,
-    path = "/healthz",
-    operation_id = "healthy",
-    tag = "health",
-    params(Verbose, LeaseLeft),
-    responses(Health, Misasked)
-)]
+/// `/healthz`: the same as `/readyz`.
 pub(super) async fn healthy(site: State<Site>, query: RawQuery) -> Result<impl IntoResponse, Error> {
     ready(site, query).await
 }
 
-/// Startup
-///
-/// Whether all required slots were held at some time.
-#[utoipa::path(
-    get,
-    path = "/startupz",
-    operation_id = "startup",
-    tag = "health",
-    params(Verbose),
-    responses(Health)
-)]
+/// `/startupz`: whether all required slots were held at some time.
 pub(super) async fn startup(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let snapshot = site.snapshot();
     let detail = if snapshot.started_up {

@@ -15,7 +15,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
 }
 
 /// A value as JSON with the end of its line.
-pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
+pub(crate) fn line(value: &impl Serialize) -> Vec<u8> {
     // Text and numbers always serialise.
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');

@@ -20,10 +20,9 @@ use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::{from_fn, map_response};
 use axum::response::Response;
+use axum::routing::get;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use crate::clock;
 use crate::metrics::Metrics;
@@ -94,9 +93,9 @@ pub fn limits() -> Limits {
 
 /// The read-only endpoints, for a listener at `address`. A GET route answers HEAD too; other methods get 405 and `Allow`.
 pub fn router(site: Site, address: IpAddr) -> Router {
-    let endpoints = openapi::begin(ABOUT).routes(routes!(page::page)).merge(endpoints(site));
-    let (routes, document) = endpoints.split_for_parts();
-    let routes = openapi::finish(routes, &document)
+    let routes = endpoints(site)
+        .route("/", get(page::page))
+        .merge(openapi::route(openapi::READ_ONLY))
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::read_only(&method, uri.path()));
     let routes =
@@ -104,24 +103,18 @@ pub fn router(site: Site, address: IpAddr) -> Router {
     routes.layer(from_fn(host::exactly_one)).layer(map_response(uncached))
 }
 
-/// The description in the OpenAPI document.
-const ABOUT: &str = "The slots and locks of a slotkeeper agent, and its health. All endpoints are read-only; those that \
-                     change state are at the address of `control.listen`, with a document of their own. At a \
-                     loopback address, a request for a host name other than `localhost` gets a 421 \
-                     (`misdirected`).";
-
-/// The read-only endpoints, for any listener.
-pub(crate) fn endpoints(site: Site) -> OpenApiRouter {
-    OpenApiRouter::default()
-        .routes(routes!(health::live))
-        .routes(routes!(health::ready))
-        .routes(routes!(health::healthy))
-        .routes(routes!(health::startup))
-        .routes(routes!(scrape::metrics))
-        .routes(routes!(api::status))
-        .routes(routes!(api::semaphore))
-        .routes(routes!(api::lock))
-        .routes(routes!(events::events))
+/// The read-only endpoints, for any listener. `openapi.json` describes them.
+pub(crate) fn endpoints(site: Site) -> Router {
+    Router::new()
+        .route("/livez", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/healthz", get(health::healthy))
+        .route("/startupz", get(health::startup))
+        .route("/metrics", get(scrape::metrics))
+        .route("/v1/status", get(api::status))
+        .route("/v1/semaphores/{name}", get(api::semaphore))
+        .route("/v1/locks/{name}", get(api::lock))
+        .route("/v1/events", get(events::events))
         .with_state(site)
 }
 

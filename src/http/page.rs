@@ -29,16 +29,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// A status page
-///
-/// The current status in a browser.
-#[utoipa::path(
-    get,
-    path = "/",
-    operation_id = "page",
-    tag = "status",
-    responses((status = 200, description = "The page.", content_type = "text/html", body = String))
-)]
+/// The status page.
 pub(super) async fn page() -> Response {
     let headers = [
         (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),

@@ -11,23 +11,7 @@ use crate::{clock, metrics};
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Metrics
-///
-/// In the Prometheus text format, or in OpenMetrics for a scraper that accepts it.
-#[utoipa::path(
-    get,
-    path = "/metrics",
-    operation_id = "metrics",
-    tag = "status",
-    responses(
-        (
-            status = 200,
-            description = "The metrics, one family after the other.",
-            content((String = "text/plain"), (String = "application/openmetrics-text"))
-        ),
-        (status = 500, description = "`internal`: the metrics cannot be rendered.", body = Error)
-    )
-)]
+/// The metrics, in the Prometheus text format, or in OpenMetrics for a scraper that accepts it.
 pub(super) async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Result<Response, Error> {
     let text = site
         .metrics

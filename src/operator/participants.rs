@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::status::identity::IdentitySchema;
 use crate::status::{self, Health};
 use slotkeeper_consul::{Indexed, Session};
 use slotkeeper_semaphore::contender::{Entry, WaiterState};
@@ -14,9 +12,8 @@ use slotkeeper_semaphore::plan::{self, Membership};
 use slotkeeper_semaphore::{Contender, Identity, LockKeyState, Pair, SessionId, View};
 
 /// A session's state at a prefix, in the order of display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ParticipantState)]
 pub enum Part {
     /// It has a single key locked: the prefix, `.lock`, or a key below that is no contender key.
     Locked,
@@ -91,38 +88,29 @@ pub struct Participant {
 }
 
 /// The role of a session at a prefix, as JSON shows it: no field is omitted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = ParticipantRole)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Role {
     /// Its state.
     pub state: Part,
     /// Its health.
     pub health: Health,
     /// The slots that it holds or waits for; `None` for a single-key lock.
-    #[schema(required = true)]
     pub slots: Option<u32>,
     /// The slots that its key names. Those of a dead holder may belong to another holder now, and are left out.
     pub slot_indexes: Vec<u32>,
     /// Its priority in the queue.
-    #[schema(required = true)]
     pub priority: Option<i32>,
     /// Since when it holds or waits by its own time stamp, in UTC.
-    #[schema(required = true, format = DateTime)]
     pub since: Option<String>,
     /// The time since then, once that is computed ([`Role::at`]).
-    #[schema(required = true, value_type = Option<f64>, minimum = 0)]
     pub age_seconds: Option<u64>,
     /// Its identity as it wrote it.
-    #[schema(required = true, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
     /// The text for operators in its key; of a foreign client, the key's whole content.
-    #[schema(required = true)]
     pub body: Option<String>,
     /// Whether it is a foreign client; `None` if it has no key that shows it.
-    #[schema(required = true)]
     pub foreign: Option<bool>,
     /// The operator who evicts it.
-    #[schema(required = true)]
     pub evicted_by: Option<String>,
     /// Its locked keys.
     pub keys: Vec<String>,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::participants::{self, Participant};
 use super::rings::Ring;
@@ -96,13 +95,11 @@ pub struct Inspection {
 }
 
 /// What is hidden from the token, by the rules that show it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hidden {
     /// Keys below the prefix: live holders may look dead, and waiters may be missing.
-    #[schema(required = true)]
     pub keys: Option<String>,
     /// Sessions of participants.
-    #[schema(required = true)]
     pub sessions: Option<String>,
 }
 

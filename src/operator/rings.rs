@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::Inspection;
 use crate::bridge;
@@ -16,7 +15,7 @@ const MAX_PREFIXES: usize = 4;
 const MAX_RINGS: usize = 8;
 
 /// Two clients, each of which waits for a slot that the other holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ring {
     /// The session of the one that holds a slot here and waits for one of `prefix`.
     pub holder: String,

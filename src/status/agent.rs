@@ -1,44 +1,37 @@
 //! The agent itself and its session.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::Stage;
-use super::identity::IdentitySchema;
 use crate::duration::seconds;
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// The agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
     /// Its version.
     pub version: String,
     /// Its identity, as its contender keys show it.
     #[serde(default)]
-    #[schema(required = true, value_type = IdentitySchema)]
     pub who: Identity,
     /// Its state.
     #[serde(default)]
-    #[schema(required = true)]
     pub state: Stage,
     /// Whether every required slot is held with a fresh lease.
     pub ready: bool,
     /// The checks of readiness, as `/readyz?verbose` lists them.
     #[serde(default)]
-    #[schema(required = true)]
     pub checks: Vec<Check>,
     /// The start of its process, in UTC.
     #[serde(default)]
-    #[schema(required = true, format = DateTime)]
     pub started_at: String,
     /// The time of this report, in UTC.
     #[serde(default)]
-    #[schema(required = true, format = DateTime)]
     pub now: String,
 }
 
 /// One check of readiness.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// What is checked.
     pub name: String,
@@ -49,27 +42,22 @@ pub struct Check {
 }
 
 /// A session in Consul.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// Its id.
     pub id: String,
     /// Its configured name.
     #[serde(default)]
-    #[schema(required = true)]
     pub name: String,
     /// Its TTL in Consul.
     #[serde(default)]
-    #[schema(required = true)]
     pub ttl_seconds: f64,
     /// The time left until the slots of this session are no longer safe to use.
     #[serde(default)]
-    #[schema(required = true, minimum = 0)]
     pub expires_in_seconds: f64,
     /// When the agent created it, in UTC; null if it was resumed.
-    #[schema(required = true, format = DateTime)]
     pub since: Option<String>,
     /// The time since then.
-    #[schema(required = true, minimum = 0)]
     pub age_seconds: Option<f64>,
     /// When the agent created it, on the agent's clock.
     #[serde(skip)]

@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::Kind;
 use slotkeeper_semaphore::{Moment, Wall};
@@ -56,9 +55,8 @@ impl FromStr for Id {
 }
 
 /// The names of events: of changes, and of hooks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = EventName)]
 pub enum Event {
     /// Every required slot is held.
     Ready,
@@ -173,33 +171,26 @@ impl Change {
 }
 
 /// A change, as `/v1/events` sends it.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Event)]
+#[derive(Debug, Serialize)]
 pub struct ChangeReport<'a> {
     /// Its time, in UTC.
-    #[schema(format = DateTime)]
     at: String,
     /// Its name.
     event: Event,
     /// The kind of what it is about; missing if that is the agent or its session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     kind: Option<Kind>,
     /// The configured name of the semaphore or lock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     name: Option<&'a str>,
     /// The semaphore's key prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     prefix: Option<&'a str>,
     /// The lock's key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     key: Option<&'a str>,
     /// Details for people. The wording may change.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     detail: Option<&'a str>,
 }
 

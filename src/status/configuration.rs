@@ -1,7 +1,6 @@
 //! The configuration in force.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use slotkeeper_semaphore::{Moment, Wall};
 
@@ -15,7 +14,7 @@ pub struct Configuration {
 }
 
 /// The outcome of the last reload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LastReload {
     /// There was no reload.
@@ -31,16 +30,13 @@ pub enum LastReload {
 }
 
 /// The configuration in force.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Configuration)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ConfigurationReport {
     /// When it was applied, at the start or by a reload, in UTC.
     #[serde(default)]
-    #[schema(required = true, format = DateTime)]
     loaded_at: String,
     /// The outcome of the last reload.
     #[serde(default)]
-    #[schema(required = true)]
     last_reload: LastReload,
 }
 

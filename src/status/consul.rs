@@ -1,10 +1,9 @@
 //! Consul's addresses in the status.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// The state of one of Consul's addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressState {
     /// Requests go to it.
@@ -22,33 +21,26 @@ pub enum AddressState {
 }
 
 /// One of Consul's addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = ConsulAddress)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// The address as configured; with the IP address where its name has several.
     #[serde(default)]
-    #[schema(required = true)]
     pub address: String,
     /// Its state.
     #[serde(default)]
-    #[schema(required = true)]
     pub state: AddressState,
     /// The problem; missing if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub reason: Option<String>,
 }
 
 /// The connection to Consul.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Consul)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConsulReport {
     /// Its addresses, in the configuration's order.
     #[serde(default)]
-    #[schema(required = true)]
     pub addresses: Vec<Address>,
     /// Why sessions are on the addressed agent's node and not on the node `slotkeeper`, with the missing ACL rule; null if they are not.
     #[serde(default)]
-    #[schema(required = true)]
     pub session_node_refusal: Option<String>,
 }

@@ -3,19 +3,16 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{Check, Kind, Lease, Mode, Moments, State};
 use crate::duration::seconds;
 use slotkeeper_semaphore::{Moment, Wall};
 
 /// What a semaphore and a lock have in common.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = EntryStatus)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Its kind. It is not parsed: the kinds are in different lists.
     #[serde(default, deserialize_with = "Kind::ignored")]
-    #[schema(required = true)]
     pub kind: Kind,
     /// Its configured name.
     pub name: String,
@@ -23,41 +20,31 @@ pub struct Entry {
     pub state: State,
     /// The problem; missing if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub reason: Option<String>,
     /// The changed configuration that an automatic reload has not applied: an explicit reload applies it. Missing if there is
     /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub deferred: Option<String>,
     /// Whether readiness waits for it.
     #[serde(default)]
-    #[schema(required = true)]
     pub required: bool,
     /// How it is acquired.
     #[serde(default)]
-    #[schema(required = true)]
     pub mode: Mode,
     /// Since when this agent holds it, or waits for it while it does not hold it, in UTC; null if it does neither.
-    #[schema(required = true, format = DateTime)]
     pub since: Option<String>,
     /// The time since then.
-    #[schema(required = true, minimum = 0)]
     pub age_seconds: Option<f64>,
     /// Increases from grant to grant: the index at the grant of a semaphore's `.lock`, or the ModifyIndex of a lock's key. Null
     /// if this agent does not hold it.
-    #[schema(required = true)]
     pub fencing_token: Option<u64>,
     /// The time until it is no longer safe to use; null if this agent does not hold it.
-    #[schema(required = true, minimum = 0)]
     pub expires_in_seconds: Option<f64>,
     /// The age of limit, holders and queue as they are shown, or of the last read of a lock's key, which its watch keeps
     /// current; null before the prefix or key was read.
-    #[schema(required = true, minimum = 0)]
     pub seen_seconds_ago: Option<f64>,
     /// The leases that clients hold or wait for, from the oldest on.
     #[serde(default)]
-    #[schema(required = true)]
     pub leases: Vec<Lease>,
     /// The moments from which a report computes its dates and durations.
     #[serde(skip)]

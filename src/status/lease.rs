@@ -1,14 +1,13 @@
 //! The leases of an on-demand semaphore or lock.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{Moments, State};
 use crate::duration::seconds;
 use slotkeeper_semaphore::{Moment, Wall};
 
 /// How a semaphore or lock is acquired.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// By the agent, for as long as it runs.
@@ -22,29 +21,22 @@ pub enum Mode {
 }
 
 /// A client's lease. Its id is not shown, since a client that knows the id can release the lease.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = LeaseStatus)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     /// Its own session; null before it has one.
-    #[schema(required = true)]
     pub session: Option<String>,
     /// `waiting`, `held` or `leaving`.
     pub state: State,
     /// The indexes of its slots; `[0]` for a lock, empty if it is not held.
     #[serde(default)]
-    #[schema(required = true)]
     pub slot_indexes: Vec<u32>,
     /// Increases from grant to grant; null if it is not held.
-    #[schema(required = true)]
     pub fencing_token: Option<u64>,
     /// Since when its client holds it, or waits for it, in UTC; null while it leaves.
-    #[schema(required = true, format = DateTime)]
     pub since: Option<String>,
     /// The time since then.
-    #[schema(required = true, minimum = 0)]
     pub age_seconds: Option<f64>,
     /// The time until the lease expires; null if it is not held.
-    #[schema(required = true, minimum = 0)]
     pub expires_in_seconds: Option<f64>,
     /// The moments from which a report computes its dates and durations.
     #[serde(skip)]

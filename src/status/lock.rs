@@ -3,61 +3,49 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use super::identity::IdentitySchema;
 use super::{Check, Entry, Health, age};
 use crate::duration::seconds;
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One single-key lock.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lock {
     /// What it has in common with a semaphore.
     #[serde(flatten)]
     pub entry: Entry,
     /// Its key.
     #[serde(default)]
-    #[schema(required = true)]
     pub key: String,
     /// How often it was acquired since its key was created (Consul's LockIndex); null if there is no key, or it was not
     /// read yet.
-    #[schema(required = true)]
     pub lock_index: Option<u64>,
     /// The rest of its lock-delay, as far as known, after the end of its last holder's session; null otherwise, and if its end is not known.
-    #[schema(required = true, minimum = 0)]
     pub delayed_seconds: Option<f64>,
     /// Its holder, which is the leader; null if it has none, or its key was not read yet.
-    #[schema(required = true)]
     pub leader: Option<Leader>,
 }
 
 /// The holder of a lock.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Leader {
     /// Its session.
     pub session: String,
     /// Whether it is this agent's.
     #[serde(default)]
-    #[schema(required = true)]
     pub mine: bool,
     /// Whether it is a foreign client.
     #[serde(default)]
-    #[schema(required = true)]
     pub foreign: bool,
     /// Its health: `live`, since the lock is released when its session ends.
     #[serde(default)]
-    #[schema(required = true)]
     pub health: Health,
     /// Since when it leads by its own time stamp, in UTC; null for a foreign client.
-    #[schema(required = true, format = DateTime)]
     pub since: Option<String>,
     /// The time since then.
-    #[schema(required = true, minimum = 0)]
     pub age_seconds: Option<f64>,
     /// Its identity as it wrote it; missing for a foreign client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
 }
 

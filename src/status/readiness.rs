@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{Entry, Kind, Mode, Snapshot, State};
 use crate::schema_version::SchemaVersion;
 
 /// The content of the readiness file: what the agent holds itself. Leases belong to their clients.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct Readiness<'a> {
     schema_version: SchemaVersion,
     /// The agent's session.
-    #[schema(required = true)]
     session: Option<&'a str>,
     /// The semaphores that are held, by their configured names.
     semaphores: BTreeMap<&'a str, HeldSemaphore<'a>>,
@@ -22,7 +20,7 @@ pub struct Readiness<'a> {
 }
 
 /// A semaphore in the readiness file.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 struct HeldSemaphore<'a> {
     kind: Kind,
     /// Its configured name.
@@ -30,17 +28,15 @@ struct HeldSemaphore<'a> {
     /// Its key prefix.
     prefix: &'a str,
     /// Increases from grant to grant.
-    #[schema(required = true)]
     fencing_token: Option<u64>,
     /// The indexes of the slots that are held.
     slot_indexes: &'a [u32],
     /// The first of them.
-    #[schema(required = true, deprecated)]
     slot: Option<u32>,
 }
 
 /// A lock in the readiness file.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 struct HeldLock<'a> {
     kind: Kind,
     /// Its configured name.
@@ -48,10 +44,8 @@ struct HeldLock<'a> {
     /// Its key.
     key: &'a str,
     /// Increases from grant to grant.
-    #[schema(required = true)]
     fencing_token: Option<u64>,
     /// How often it was acquired since its key was created (Consul's LockIndex).
-    #[schema(required = true)]
     lock_index: Option<u64>,
 }
 

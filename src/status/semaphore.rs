@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use super::identity::IdentitySchema;
 use super::{Check, Entry, Health, age};
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
@@ -14,119 +12,93 @@ pub const RING_ADVICE: &str =
     "end one of the two, and let each acquire both with `acquire: together` or one `slotkeeper run --config`";
 
 /// One semaphore.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Semaphore {
     /// What it has in common with a lock.
     #[serde(flatten)]
     pub entry: Entry,
     /// Its key prefix.
     #[serde(default)]
-    #[schema(required = true)]
     pub prefix: String,
     /// Slots that this workload needs.
     #[serde(default)]
-    #[schema(required = true)]
     pub slots: u32,
     /// The indexes of the slots that it holds.
     #[serde(default)]
-    #[schema(required = true)]
     pub slot_indexes: Vec<u32>,
     /// The limit in force; null before the prefix was read, and if its `.lock` is no semaphore.
-    #[schema(required = true)]
     pub limit: Option<u32>,
     /// The configured limit.
     #[serde(default)]
-    #[schema(required = true)]
     pub configured_limit: u32,
     /// Slots taken by all holders; null as the limit is.
-    #[schema(required = true)]
     pub slots_taken: Option<u32>,
     /// The number of holders; null as the limit is.
-    #[schema(required = true)]
     pub holder_count: Option<u32>,
     /// The first 100 holders: this agent's, then the dead, then the others in the order of `.lock`.
     #[serde(default)]
-    #[schema(required = true)]
     pub holders: Vec<Holder>,
     /// The number of live waiters; null before the prefix was read.
-    #[schema(required = true)]
     pub queue_length: Option<u32>,
     /// The position of this workload among them, from 1; null if it does not wait. While `queue_length` is null, more waiters may be
     /// ahead.
-    #[schema(required = true)]
     pub position: Option<u32>,
     /// The first 20 waiters, in order.
     #[serde(default)]
-    #[schema(required = true)]
     pub queue: Vec<Waiter>,
 }
 
 /// One holder of a semaphore.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// Its session.
     pub session: String,
     /// Its number of slots.
     #[serde(default)]
-    #[schema(required = true)]
     pub slots: u32,
     /// Whether it is this agent.
     #[serde(default)]
-    #[schema(required = true)]
     pub mine: bool,
     /// Whether it is a foreign client; null if that is unknown, since its contender key is not known.
-    #[schema(required = true)]
     pub foreign: Option<bool>,
     /// Its health.
     #[serde(default)]
-    #[schema(required = true)]
     pub health: Health,
     /// Since when it holds its slots by its own time stamp, in UTC; null for a foreign client, and until it is known.
-    #[schema(required = true, format = DateTime)]
     pub since: Option<String>,
     /// The time since then.
-    #[schema(required = true, minimum = 0)]
     pub age_seconds: Option<f64>,
     /// Its identity as it wrote it; missing for a foreign client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
 }
 
 /// One waiter for a semaphore.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waiter {
     /// Its session.
     pub session: String,
     /// Its position in the queue, from 1.
     #[serde(default)]
-    #[schema(required = true)]
     pub position: u32,
     /// Slots that it needs.
     #[serde(default)]
-    #[schema(required = true)]
     pub slots: u32,
     /// Whether it is this agent.
     #[serde(default)]
-    #[schema(required = true)]
     pub mine: bool,
     /// Whether it is a foreign client.
     #[serde(default)]
-    #[schema(required = true)]
     pub foreign: bool,
     /// Its health.
     #[serde(default)]
-    #[schema(required = true)]
     pub health: Health,
     /// Since when it waits by its own time stamp, in UTC; null for a foreign client.
-    #[schema(required = true, format = DateTime)]
     pub since: Option<String>,
     /// The time since then.
-    #[schema(required = true, minimum = 0)]
     pub age_seconds: Option<f64>,
     /// Its identity as it wrote it; missing for a foreign client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
 }
 

@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::super::table::{Layout, always, table};
 use super::super::{Exit, exit_of, window};
@@ -13,8 +12,7 @@ use crate::schema_version::SchemaVersion;
 use slotkeeper_semaphore::Failure;
 
 /// One check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = DoctorCheck)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
     /// `ok`, `warn` or `fail`.
     verdict: &'static str,
@@ -63,8 +61,7 @@ pub(super) fn exit(checks: &[Check]) -> Exit {
 }
 
 /// All checks, in the order of the table.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Doctor)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema_version: SchemaVersion,
     /// The exit code.

@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::cli::row::Row;
 use crate::clock;
@@ -13,36 +12,26 @@ use crate::schema_version::SchemaVersion;
 use slotkeeper_semaphore::Form;
 
 /// What was found at a prefix. No field is ever omitted.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Inspection)]
+#[derive(Debug, Serialize)]
 pub(in crate::cli) struct Report {
     pub(super) schema_version: SchemaVersion,
     pub(super) prefix: String,
     /// `semaphore`, `lock`, `other`, `nothing`, `unknown`.
     pub(super) kind: &'static str,
     /// The key that coordinates the clients.
-    #[schema(required = true)]
     pub(super) key: Option<String>,
     /// The content of the key, if the kind is `other`.
-    #[schema(required = true)]
     pub(super) description: Option<String>,
     /// `list` or `map`.
-    #[schema(required = true)]
     pub(super) form: Option<&'static str>,
-    #[schema(required = true)]
     pub(super) limit: Option<u32>,
-    #[schema(required = true)]
     pub(super) slots_taken: Option<u32>,
-    #[schema(required = true)]
     pub(super) slots_free: Option<u32>,
     /// The index of the key's last change: no fencing token is larger.
-    #[schema(required = true)]
     pub(super) modify_index: Option<u64>,
     /// A lock's number of acquisitions.
-    #[schema(required = true)]
     pub(super) lock_index: Option<u64>,
     /// The session of the waiter that is next.
-    #[schema(required = true)]
     pub(super) next: Option<String>,
     pub(super) holders: Vec<Member>,
     pub(super) queue: Vec<Member>,
@@ -54,21 +43,17 @@ pub(in crate::cli) struct Report {
     /// Two clients that each wait for a slot of the other, here and at another prefix of the same folder.
     pub(super) rings: Vec<Ring>,
     /// Time of the read, in UTC.
-    #[schema(format = DateTime)]
     pub(super) seen_at: String,
 }
 
 /// A participant.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Participant)]
+#[derive(Debug, Serialize)]
 pub(in crate::cli) struct Member {
     #[serde(flatten)]
     pub(super) row: Row,
     /// Its position in the queue, from 1.
-    #[schema(required = true)]
     pub(super) position: Option<usize>,
     /// Of a waiter, whether it needs more slots than the limit.
-    #[schema(required = true)]
     pub(super) passed_over: Option<bool>,
     /// The prefixes of its acquire group.
     pub(super) together: Vec<String>,

@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::cli::{Ended, exit_of};
 use crate::duration::seconds;
@@ -34,8 +33,7 @@ impl Outcome {
 }
 
 /// The result of `slotkeeper run`.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = RunResult)]
+#[derive(Debug, Serialize)]
 pub(in crate::cli) struct RunResult {
     schema_version: SchemaVersion,
     /// What ended it.
@@ -43,24 +41,20 @@ pub(in crate::cli) struct RunResult {
     /// Whether all required slots were held, so that the command could start.
     acquired: bool,
     /// The time from the start to the acquisition, or to the end without one.
-    #[schema(minimum = 0)]
     waited_seconds: f64,
     /// The time for which the command ran; null if it did not start.
-    #[schema(required = true, minimum = 0)]
     ran_seconds: Option<f64>,
     /// The exit code of `slotkeeper run`.
     exit_code: u8,
     /// The command's own exit code, or 128 and the number of the signal that ended it; null if it did not run, or its end was
     /// not seen.
-    #[schema(required = true)]
     command_exit_code: Option<u8>,
     /// Why it ended; null if the command ended by itself.
-    #[schema(required = true)]
     reason: Option<String>,
 }
 
 /// What ended a `run`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::cli) enum OutcomeName {
     /// The command ended; `exit_code` is its own.

@@ -1,5 +1,7 @@
 //! HTTP by hand, so that a test sees exactly what is on the wire.
 
+pub(crate) mod answers;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -23,7 +25,8 @@ impl Reply {
     }
 }
 
-/// Asks once on a connection of its own. `line` is method and path; `headers` are whole lines.
+/// Asks once on a connection of its own. `line` is method and path; `headers` are whole lines. An agent's answer must be one that
+/// its documents describe.
 pub(crate) fn request(address: &str, line: &str, headers: &str) -> Reply {
     request_with(address, line, headers, "")
 }
@@ -39,5 +42,7 @@ pub(crate) fn request_with(address: &str, line: &str, headers: &str, body: &str)
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.unwrap_or_else(|| panic!("no status in {text:?}"));
-    Reply { status, head: head.to_owned(), body: body.to_owned() }
+    let reply = Reply { status, head: head.to_owned(), body: body.to_owned() };
+    answers::check(line, &reply);
+    reply
 }
