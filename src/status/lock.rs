@@ -7,7 +7,6 @@ use utoipa::ToSchema;
 
 use super::identity::IdentitySchema;
 use super::{Check, Entry, Health, age};
-use crate::duration::seconds;
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One single-key lock.
@@ -24,9 +23,6 @@ pub struct Lock {
     /// read yet.
     #[schema(required = true)]
     pub lock_index: Option<u64>,
-    /// The rest of its lock-delay, as far as known, after the end of its last holder's session; null otherwise, and if its end is not known.
-    #[schema(required = true, minimum = 0)]
-    pub delayed_seconds: Option<f64>,
     /// Its holder, which is the leader; null if it has none, or its key was not read yet.
     #[schema(required = true)]
     pub leader: Option<Leader>,
@@ -67,12 +63,7 @@ impl Lock {
     }
 
     pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
-        let delayed = self.entry.moments.delayed_until.map(|until| until.since(now));
-        let mut report = Self {
-            entry: self.entry.report(lease_left, now, wall),
-            delayed_seconds: delayed.filter(|left| *left > Duration::ZERO).map(seconds),
-            ..self.clone()
-        };
+        let mut report = Self { entry: self.entry.report(lease_left, now, wall), ..self.clone() };
         if let Some(leader) = &mut report.leader {
             leader.age_seconds = age(&leader.since, wall.at(now));
         }

@@ -65,6 +65,8 @@ pub(super) struct Game {
     pub(super) policies: bool,
     /// Some agents have a maximum wait, or try once.
     pub(super) waits: bool,
+    /// The lock-delay of all sessions.
+    pub(super) lock_delay: Duration,
     /// The prune delay: the time before a dead holder may be pruned.
     pub(super) prune_delay: Duration,
     /// The number of TTLs between the last renewal of a session and its end. Consul promises at least one.
@@ -194,7 +196,7 @@ impl World {
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
-            consul: Consul::new(TTL, game.lasts, game.primitive),
+            consul: Consul::new(TTL, game.lasts, game.primitive, game.lock_delay),
             waits: Waits::default(),
             agents: Vec::new(),
             earlier_clients: Vec::new(),
@@ -404,7 +406,6 @@ impl World {
                 | Command::List { .. }
                 | Command::ReadLock { .. }
                 | Command::ReadKeys { .. }
-                | Command::ReadLockDelay { .. }
                 | Command::Watch { .. }
                 | Command::Commit { .. }) => {
                     let reads = matches!(command, Command::List { .. } | Command::ReadLock { .. });

@@ -187,7 +187,10 @@ impl World {
 
     /// A free lock outside its lock-delay is soon acquired by an agent that waits for it.
     fn check_locks(&mut self) {
-        let Primitive::Lock { delay, .. } = self.game.primitive else { return };
+        if !self.game.is_of_locks() {
+            return;
+        }
+        let delay = self.game.lock_delay;
         let free =
             !matches!(self.referees[0].after.lock(), LockKeyState::Single(single) if single.owner.is_some());
         let waits = |agent: &Agent| agent.phase(SEMAPHORES[0]) == Some(Phase::Waiting);
@@ -197,7 +200,7 @@ impl World {
         let calm = Chaos { reload: self.game.chaos.reload, ..Chaos::CALM } == self.game.chaos;
         let bound = match self.game.chaos.is_prompt() {
             true if calm => TTL / 20,
-            // Agents that all arrived too late to know the end of the lock-delay try at intervals.
+            // The waiters try about once a second.
             true => delay + TTL / 6,
             false => delay + TTL * 6,
         };

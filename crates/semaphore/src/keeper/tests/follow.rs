@@ -144,7 +144,6 @@ fn requests(commands: &[Command]) -> Vec<String> {
         Command::CreateSession
         | Command::RenewSession { .. }
         | Command::DestroySession { .. }
-        | Command::ReadLockDelay { .. }
         | Command::StopWatch { .. }
         | Command::Notify(_) => None,
     };
