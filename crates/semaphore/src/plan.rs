@@ -209,7 +209,6 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         }
         // What is known of `.lock` is older than the grant.
         return Plan {
-            refresh: hold::is_left_alone(view, input.session).then_some(Refresh::Prefix),
             watch: watch::holding(view, input, now),
             recheck: watch::settles_at(input, Role::Holding, now),
             role: Role::Holding,

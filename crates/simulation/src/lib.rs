@@ -26,8 +26,6 @@ mod configuration;
 mod consul;
 mod crowds;
 mod deaths;
-mod earlier_version;
-mod earlier_versions;
 mod foreign;
 mod intervals;
 mod model;
@@ -54,7 +52,6 @@ const ONE_RUN: &str = "SLOTKEEPER_SIM_SEED";
 const GAME: Game = Game {
     primitive: Primitive::Semaphore,
     agents: 6,
-    earlier_clients: 0,
     foreigners: 0,
     pollers: 0,
     idlers: 0,

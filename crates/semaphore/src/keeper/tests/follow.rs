@@ -115,7 +115,7 @@ fn own(state: WaiterState, index: u64) -> Pair {
 /// The same, told to watch over all.
 fn told(index: u64) -> Pair {
     let mut entry = Entry::decode(&own(WaiterState::Waiting, index).value).unwrap();
-    entry.lookout = Some(true);
+    entry.lookout = true;
     Pair { value: entry.encode(), ..own(WaiterState::Waiting, index) }
 }
 
