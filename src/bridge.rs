@@ -161,16 +161,6 @@ fn shown(pair: Pair) -> Reading {
     Reading { index: pair.modify_index, pair: Some(pair) }
 }
 
-/// Reads the lock-delay of a session; `None` if the session has ended.
-///
-/// # Errors
-///
-/// The request failed.
-pub async fn lock_delay(client: &Client, session: &SessionId) -> Result<Option<Duration>, Failure> {
-    let answer = client.session_info(session.as_str(), Read::default()).await;
-    answer.map(|info| info.value.map(|session| session.lock_delay)).map_err(|error| failure(&error))
-}
-
 /// Renews a session. A new leader answers renewals before it has applied its log, so a 404 is confirmed by a consistent read. All of it
 /// takes at most `timeout`, since nothing else renews the session meanwhile.
 ///

@@ -72,11 +72,7 @@ fn log_as(notice: &Notice, about: About<'_>) {
             log_about!(info, about, %session, who, "{LOCK_HELD_BY_OTHER}");
         }
         Notice::Leader { leader: None, .. } => log_about!(info, about, "{LOCK_FREE}"),
-        Notice::LockDelayed { left: Some(left), .. } => {
-            let delayed_seconds = seconds(*left);
-            log_about!(info, about, delayed_seconds, "{LOCK_DELAYED}");
-        }
-        Notice::LockDelayed { left: None, .. } => {
+        Notice::LockDelayed { .. } => {
             log_about!(info, about, "{LOCK_DELAYED}, which lasts for at most 60 s; retrying");
         }
         Notice::Acquired { token, indexes, resumed: true, .. } => {
@@ -159,8 +155,8 @@ pub(super) fn log_lease(notice: &Notice, subject: Option<&Subject>) {
         log_about!(debug, about, session, "{LEASE_LOCK_LEADER}");
     } else if let Notice::FormDiffers { .. } = notice {
         log_about!(debug, about, "{FORMAT_DIFFERS}: {JOINS_A_MAP}");
-    } else if let Notice::LockDelayed { left, .. } = notice {
-        log_about!(debug, about, ?left, "{LEASE_LOCK_DELAY}");
+    } else if let Notice::LockDelayed { .. } = notice {
+        log_about!(debug, about, "{LEASE_LOCK_DELAY}");
     } else {
         log_as(notice, about);
     }

@@ -55,10 +55,6 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, sessions: 
             Event::LockRead(name, bridge::read(&client, &key, read).await)
         })),
         Command::ReadKeys { name, keys } => Work::Confirm { name, keys },
-        Command::ReadLockDelay { name, session } => Work::Request(Box::pin(async move {
-            let answer = bridge::lock_delay(&client, &session).await;
-            Event::LockDelayRead(name, session, answer)
-        })),
         Command::Watch { name, key, after, wait } => Work::Watch { name, key, after, wait },
         Command::StopWatch { name, key } => Work::StopWatch { name, key },
         Command::Commit { parts } => {

@@ -71,7 +71,6 @@ impl Journal {
                 Some(format!("{taken} of {limit} slots taken"))
             }
             Notice::Leader { leader, .. } => Some(who_leads(leader.as_ref())),
-            Notice::LockDelayed { left, .. } => left.map(|left| format!("for {}", roughly(left))),
             Notice::Acquired { resumed: true, .. } => Some("resumed".to_owned()),
             Notice::Acquired { took, .. } => Some(format!("after {}", roughly(*took))),
             Notice::Lost { reason, held, .. } => {
@@ -88,7 +87,8 @@ impl Journal {
             Notice::LimitChanged { from, to, .. } => Some(format!("changed from {from} to {to}")),
             Notice::LimitSet { from, to, .. } => Some(format!("set from {from} to {to} by this agent")),
             Notice::Pruned { holders, .. } => Some(format!("dead holders: {holders}")),
-            Notice::Recovered { .. }
+            Notice::LockDelayed { .. }
+            | Notice::Recovered { .. }
             | Notice::Removed { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }

@@ -49,7 +49,7 @@ pub(super) fn lock(lock: &Entry, session: &config::Session) -> Settings {
         wait: max_wait(*wait),
         on_lost: to_core(*on_lost),
         body: body.clone(),
-        ..Settings::of_lock(key.clone(), stays, session.lock_delay)
+        ..Settings::of_lock(key.clone(), stays)
     }
 }
 

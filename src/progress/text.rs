@@ -55,8 +55,6 @@ pub struct Awaited {
     pub holders: Vec<String>,
     /// The number of further holders.
     pub unlisted: usize,
-    /// The rest of the lock-delay.
-    pub delayed: Option<Duration>,
     /// A reason to show.
     pub reason: Option<String>,
 }
@@ -209,8 +207,6 @@ impl Awaited {
             holders: leader
                 .map(|leader| who(&leader.session, leader.who.as_ref(), leader.age_seconds))
                 .collect(),
-            // Rounded up: with a second left the lock is not free yet.
-            delayed: one.delayed_seconds.map(|left| duration(Some(left.ceil()))),
             ..Self::entry(&one.entry, naming.of(&one.entry.name, &one.key))
         }
     }
@@ -246,7 +242,6 @@ impl Awaited {
             }
             parts.push(held);
         }
-        parts.extend(self.delayed.map(|left| format!("free in {} (lock-delay)", age(left))));
         parts.extend(self.reason.as_deref().map(|reason| escape_control_chars(&reason.replace('\n', " "))));
         if parts.is_empty() {
             parts.push("not read yet".into());
@@ -352,12 +347,11 @@ mod tests {
         let lock = Awaited {
             name: "nightly".into(),
             waited: Duration::from_secs(3600),
-            delayed: Some(Duration::from_secs(9)),
             reason: Some("something\x1b[2Jis\nwrong".into()),
             ..Awaited::default()
         };
         let view = View::missing(3, vec![writers(&["a"]), lock]);
-        let expected = "2 of 3 missing; nightly: free in 9s (lock-delay), something\\u001b[2Jis wrong";
+        let expected = "2 of 3 missing; nightly: something\\u001b[2Jis wrong";
         assert_eq!(view.line(), Some(format!("1h · {expected}")));
         assert_eq!(view.entry(), Some(format!("waiting for {expected}")));
         assert_eq!(View::missing(3, Vec::new()).line(), None);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Check, Entry, Health, age};
-use crate::duration::seconds;
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One single-key lock.
@@ -20,8 +19,6 @@ pub struct Lock {
     /// How often it was acquired since its key was created (Consul's LockIndex); null if there is no key, or it was not
     /// read yet.
     pub lock_index: Option<u64>,
-    /// The rest of its lock-delay, as far as known, after the end of its last holder's session; null otherwise, and if its end is not known.
-    pub delayed_seconds: Option<f64>,
     /// Its holder, which is the leader; null if it has none, or its key was not read yet.
     pub leader: Option<Leader>,
 }
@@ -55,12 +52,7 @@ impl Lock {
     }
 
     pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
-        let delayed = self.entry.moments.delayed_until.map(|until| until.since(now));
-        let mut report = Self {
-            entry: self.entry.report(lease_left, now, wall),
-            delayed_seconds: delayed.filter(|left| *left > Duration::ZERO).map(seconds),
-            ..self.clone()
-        };
+        let mut report = Self { entry: self.entry.report(lease_left, now, wall), ..self.clone() };
         if let Some(leader) = &mut report.leader {
             leader.age_seconds = age(&leader.since, wall.at(now));
         }

@@ -11,8 +11,6 @@ pub struct Moments {
     pub asked_at: Option<Moment>,
     /// The last read of the whole prefix or key; `None` before the first.
     pub seen_at: Option<Moment>,
-    /// The end of a lock's lock-delay, as far as known.
-    pub delayed_until: Option<Moment>,
     /// The expiry of a client's lease, unless it is renewed.
     pub expires_at: Option<Moment>,
 }

@@ -122,7 +122,7 @@ async fn ask(client: &Client, asked: u8) -> Result<(), String> {
         b'c' => bridge::commit(client, ops.to_vec()).await.map(drop).map_err(failed),
         b'd' => client.session_create(&spec()).await.map(drop).map_err(said),
         b'e' => client.session_renew("5e55").await.map(drop).map_err(said),
-        b'f' => bridge::lock_delay(client, &"5e55".into()).await.map(drop).map_err(failed),
+        b'f' => client.session_info("5e55", Read::default()).await.map(drop).map_err(said),
         b'g' => client.session_destroy("5e55").await.map_err(said),
         b'h' => {
             client.login("m", &Secret::new("bearer-hunter2"), &BTreeMap::new()).await.map(drop).map_err(said)

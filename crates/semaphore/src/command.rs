@@ -154,14 +154,6 @@ pub enum Command {
         /// The full keys.
         keys: Vec<String>,
     },
-    /// Read the session's lock-delay: how long Consul refuses the lock after this session has ended with it →
-    /// [`Event::LockDelayRead`].
-    ReadLockDelay {
-        /// The lock.
-        name: Name,
-        /// The session that has the lock.
-        session: SessionId,
-    },
     /// Start a blocking query that is answered once the key has changed since index `after` → [`Event::Watched`].
     Watch {
         /// The semaphore or lock.
@@ -205,8 +197,6 @@ pub enum Event {
     LockRead(Name, Result<Reading, Failure>),
     /// Answers [`Command::ReadKeys`]: one reading a key, in the order of the command.
     KeysRead(Name, Result<Vec<Reading>, Failure>),
-    /// Answers [`Command::ReadLockDelay`] with the session's lock-delay; `None` if the session has ended.
-    LockDelayRead(Name, SessionId, Result<Option<Duration>, Failure>),
     /// Answers [`Command::Watch`] of that key.
     Watched(Name, String, Result<Reading, Failure>),
     /// Answers [`Command::Commit`] of those semaphores.
@@ -223,7 +213,6 @@ impl Event {
             Self::Listed(_, answer) => answer.as_ref().err(),
             Self::LockRead(_, answer) | Self::Watched(_, _, answer) => answer.as_ref().err(),
             Self::KeysRead(_, answer) => answer.as_ref().err(),
-            Self::LockDelayRead(.., answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };
         failure.is_none_or(|failure| failure.kind.is_of_consul())

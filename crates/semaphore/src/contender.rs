@@ -126,9 +126,8 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// Whether its owner is the lookout, which watches over the semaphore for all waiters. The client that wrote the handoff list sets this.
-    /// `None` if a version of slotkeeper without lookouts wrote the value, as a waiter or by a grant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lookout: Option<bool>,
+    #[serde(default)]
+    pub lookout: bool,
     /// The number of clients that have joined ahead of its owner, if it was the first slotkeeper client beside foreign clients. The owner
     /// acquires a slot only while the number is as it knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +158,7 @@ impl Entry {
             since,
             who,
             body: None,
-            lookout: Some(false),
+            lookout: false,
             passed: None,
             beside: None,
             evicted_by: None,
@@ -170,7 +169,7 @@ impl Entry {
     /// The same entry as a holder's: with its slot indexes, and a date for people.
     #[must_use]
     pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
-        let (since, lookout) = (since.to_owned(), Some(false));
+        let (since, lookout) = (since.to_owned(), false);
         Self { state: WaiterState::Held, indexes, since, lookout, passed: None, ..self }
     }
 
@@ -183,19 +182,19 @@ impl Entry {
     /// The same entry as the lookout's.
     #[must_use]
     pub fn as_lookout(self) -> Self {
-        Self { lookout: Some(true), ..self }
+        Self { lookout: true, ..self }
     }
 
     /// The same entry behind one more waiter.
     #[must_use]
     pub fn as_passed(self) -> Self {
         let passed = self.passed.unwrap_or_default().wrapping_add(1);
-        Self { lookout: Some(false), passed: Some(passed), ..self }
+        Self { lookout: false, passed: Some(passed), ..self }
     }
 
     /// Whether its owner is the lookout.
     pub fn is_lookout(&self) -> bool {
-        self.lookout == Some(true)
+        self.lookout
     }
 
     /// Decodes a contender's value; `None` for a foreign client's, which is opaque.

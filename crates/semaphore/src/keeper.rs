@@ -72,7 +72,7 @@ impl Keeper {
         }
         let prefixes = prefixes.into_keys().map(Settings::of_prefix);
         // What became of the key of a lock that is left has been said by a configuration that is gone: it is left there.
-        let locks = locks.into_keys().map(|key| Settings::of_lock(key, true, Duration::ZERO));
+        let locks = locks.into_keys().map(|key| Settings::of_lock(key, true));
         let mut removed = Vec::new();
         for left in prefixes.chain(locks) {
             // No configured name has a blank.
@@ -226,9 +226,6 @@ impl Keeper {
             }
             Event::KeysRead(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.keys_read(answer, cx));
-            }
-            Event::LockDelayRead(name, session, answer) => {
-                self.with(&name, now, |machine, _| machine.lock_delay_read(&session, answer));
             }
             Event::Watched(name, key, answer) => {
                 self.with(&name, now, |machine, cx| machine.watched(&key, answer, cx));

@@ -25,7 +25,6 @@ mod context;
 mod decide;
 mod evicted;
 mod failures;
-mod lock_delay;
 mod membership;
 mod offers;
 mod reported;
@@ -37,7 +36,6 @@ mod watches;
 
 pub(super) use context::Context;
 use failures::Failures;
-use lock_delay::LockDelayTracker;
 pub use membership::Phase;
 use membership::{Acquiring, EndReason, Finding, Intent, LeaveReason, Slot, State, WaitCause};
 use offers::Offers;
@@ -106,8 +104,8 @@ pub struct Machine {
     /// The own contender and `.lock` have just been read.
     confirmed: bool,
     dead_since: BTreeMap<SessionId, Moment>,
-    /// What is known of a lock besides its key.
-    lock_delay: LockDelayTracker,
+    /// Consul refused the free lock, which is in lock-delay: when to try again.
+    delayed_until: Option<Moment>,
     /// The configured limit is still to be written (policy `set`).
     set_limit: bool,
     reported: Reported,
@@ -156,7 +154,7 @@ impl Machine {
             follows_up: false,
             confirmed: false,
             dead_since: BTreeMap::new(),
-            lock_delay: LockDelayTracker::default(),
+            delayed_until: None,
             reported: Reported::default(),
             listed_at: None,
             token,
@@ -206,14 +204,9 @@ impl Machine {
         self.view.as_ref().and_then(View::single)
     }
 
-    /// Until when a free lock is in lock-delay, as far as is known.
-    pub fn delayed_until(&self) -> Option<Moment> {
-        self.lock_delay.ends()
-    }
-
-    /// Whether a free lock is in a lock-delay whose end is not known, since it began before this client watched the lock.
+    /// Whether Consul refused the free lock, which is in lock-delay.
     pub fn is_delayed(&self) -> bool {
-        self.lock_delay.ends_unknown()
+        self.delayed_until.is_some()
     }
 
     /// What fails at present, if anything does: what was tried, on what, what came back.

@@ -127,8 +127,6 @@ pub enum Notice {
     LockDelayed {
         /// The lock.
         name: Name,
-        /// The time left; `None` if the lock-delay began before this client watched the lock.
-        left: Option<Duration>,
     },
     /// The slot was acquired.
     Acquired {
@@ -265,7 +263,7 @@ impl Notice {
             Self::Failing { name, .. } | Self::Recovered { name } => name.as_mut(),
             Self::Waiting { name, .. }
             | Self::Leader { name, .. }
-            | Self::LockDelayed { name, .. }
+            | Self::LockDelayed { name }
             | Self::Acquired { name, .. }
             | Self::Lost { name, .. }
             | Self::Evicted { name, .. }

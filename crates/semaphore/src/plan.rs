@@ -67,7 +67,7 @@ pub struct PlanInput<'a> {
     pub free_since: Option<Moment>,
     /// The role of the last plan, and since when the client has it.
     pub last_role: (Role, Moment),
-    /// Until when the lock is in lock-delay, as far as is known.
+    /// When to try again to acquire the lock, which is free but in lock-delay.
     pub delayed_until: Option<Moment>,
     /// The slot indexes, as far as they are known, if the client holds slots.
     pub held: Option<&'a [u32]>,
@@ -172,8 +172,6 @@ pub struct Plan {
     pub recheck: Option<Moment>,
     /// The keys whose change to wait for.
     pub watch: Vec<Watch>,
-    /// The session whose lock-delay must be known in case the session ends while it has the lock.
-    pub inquire: Option<SessionId>,
 }
 
 /// Plans to acquire the slot, to wait for it, or to hold it.
@@ -211,7 +209,6 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         }
         // What is known of `.lock` is older than the grant.
         return Plan {
-            refresh: hold::is_left_alone(view, input.session).then_some(Refresh::Prefix),
             watch: watch::holding(view, input, now),
             recheck: watch::settles_at(input, Role::Holding, now),
             role: Role::Holding,
@@ -241,7 +238,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
 impl Plan {
     fn new(outcome: PlanOutcome) -> Self {
         let (role, watch) = (Role::Behind, Vec::new());
-        Self { outcome, role, refresh: None, write: None, recheck: None, watch, inquire: None }
+        Self { outcome, role, refresh: None, write: None, recheck: None, watch }
     }
 
     fn blocked(view: &View, obstacle: Obstacle) -> Self {

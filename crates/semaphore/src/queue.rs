@@ -155,7 +155,7 @@ impl<'a> Waiter<'a> {
     pub(super) fn can_watch(&self) -> bool {
         match self.kind {
             WaiterKind::Own { together, .. } => !together,
-            WaiterKind::Ours { entry, .. } => entry.lookout.is_some() && entry.together.is_empty(),
+            WaiterKind::Ours { entry, .. } => entry.together.is_empty(),
             WaiterKind::Foreign { .. } => false,
         }
     }

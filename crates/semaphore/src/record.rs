@@ -39,10 +39,6 @@ const ATTENDED: &[u8] = b" ";
 const QUIET: &[u8] = b"\t";
 const TOUCHED: &[u8] = b"\n";
 
-/// The field in which earlier versions of slotkeeper stored the offers to foreign clients. It is removed, since a foreign client may reject
-/// it.
-const OFFERED: &str = "Offered";
-
 /// How the holders are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -332,7 +328,6 @@ impl Record {
         let next = || self.next.iter().map(SessionId::as_str).collect();
         object.hint(NEXT, (!self.next.is_empty()).then(next));
         object.hint(NEXT_WHO, next_who::encode(&self.next, &self.next_who));
-        object.hint(OFFERED, None);
         let mut value = object.to_string().into_bytes();
         value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
         value.extend_from_slice(match (self.has_lookout, self.ours) {
@@ -377,8 +372,7 @@ impl Record {
 
 /// Whether the record decodes the field and encodes it again.
 fn is_own(name: &str) -> bool {
-    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own))
-        || [NEXT, NEXT_WHO, OFFERED].contains(&name)
+    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || [NEXT, NEXT_WHO].contains(&name)
 }
 
 fn count(n: usize) -> u32 {

@@ -34,8 +34,6 @@ pub enum Primitive {
     Lock {
         /// Whether the key stays after a release. It does if the behaviour of the session is `release`.
         stays: bool,
-        /// The lock-delay of this client's session.
-        delay: Duration,
     },
 }
 
@@ -68,8 +66,8 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of a single-key lock for which the client waits for ever.
-    pub fn of_lock(key: String, stays: bool, delay: Duration) -> Self {
-        Self { primitive: Primitive::Lock { stays, delay }, ..Self::of_prefix(key) }
+    pub fn of_lock(key: String, stays: bool) -> Self {
+        Self { primitive: Primitive::Lock { stays }, ..Self::of_prefix(key) }
     }
 
     /// The defaults of a semaphore: one slot, no bound on the wait.

@@ -50,9 +50,8 @@ pub(crate) const MAX_CLEANUP_DELAY: Duration = Duration::from_secs(1);
 /// The wait after a failed request.
 pub(crate) const FAILURE_RETRY_WAIT: (Duration, Duration) =
     (Duration::from_millis(200), Duration::from_secs(10));
-/// The wait between attempts to take a single-key lock whose lock-delay is not known.
-pub(crate) const LOCK_DELAY_RETRY_WAIT: (Duration, Duration) =
-    (Duration::from_millis(100), Duration::from_secs(1));
+/// The longest wait between attempts to acquire a lock that is free but in lock-delay.
+pub(crate) const LOCK_DELAY_RETRY_WAIT: Duration = Duration::from_secs(1);
 
 // Watches: blocking queries on single keys.
 

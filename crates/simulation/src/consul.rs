@@ -23,15 +23,17 @@ pub(super) struct Consul {
     pub(super) store: Store,
     ttl: Duration,
     primitive: Primitive,
+    /// The lock-delay of new sessions.
+    pub(super) lock_delay: Duration,
     /// The earliest time at which a session or a lock-delay ends by itself.
     due: Option<Moment>,
 }
 
 impl Consul {
     /// `lasts`: the number of TTLs between the last renewal of a session and its end.
-    pub(super) fn new(ttl: Duration, lasts: u32, primitive: Primitive) -> Self {
+    pub(super) fn new(ttl: Duration, lasts: u32, primitive: Primitive, lock_delay: Duration) -> Self {
         let rules = Rules { min_ttl: ttl, expiry_factor: lasts };
-        Self { store: Store::new("sim".into(), rules), ttl, primitive, due: None }
+        Self { store: Store::new("sim".into(), rules), ttl, primitive, lock_delay, due: None }
     }
 
     /// Executes a command. `None`: a blocking read waits for a change.
@@ -59,10 +61,6 @@ impl Consul {
             Command::ReadLock { name, key, .. } => Event::LockRead(name.clone(), Ok(self.read(key))),
             Command::ReadKeys { name, keys } => {
                 Event::KeysRead(name.clone(), Ok(keys.iter().map(|key| self.read(key)).collect()))
-            }
-            Command::ReadLockDelay { name, session } => {
-                let delay = self.store.session(&parse(session)).found.map(|one| one.lock_delay());
-                Event::LockDelayRead(name.clone(), session.clone(), Ok(delay))
             }
             Command::Watch { name, key, after, .. } => {
                 if *after != 0 && self.index_of(key) <= *after {
@@ -101,15 +99,11 @@ impl Consul {
     }
 
     fn request(&self) -> Request {
-        let (stays, delay) = match self.primitive {
-            // About the ratio of Consul's default lock-delay to its minimum TTL.
-            Primitive::Semaphore => (false, self.ttl),
-            Primitive::Lock { stays, delay } => (stays, delay),
-        };
+        let stays = matches!(self.primitive, Primitive::Lock { stays: true });
         Request {
             name: "sim".into(),
             node: None,
-            lock_delay: i64::try_from(delay.as_nanos()).expect("a short delay"),
+            lock_delay: i64::try_from(self.lock_delay.as_nanos()).expect("a short delay"),
             behavior: if stays { "release" } else { "delete" }.into(),
             ttl: format!("{}s", self.ttl.as_secs()),
             node_checks: Some(Vec::new()),
@@ -223,9 +217,6 @@ pub(super) fn unanswered(command: &Command) -> Event {
         Command::ReadKeys { name, .. } => Event::KeysRead(name.clone(), Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
         Command::ReadLock { name, .. } => Event::LockRead(name.clone(), Err(failure)),
-        Command::ReadLockDelay { name, session } => {
-            Event::LockDelayRead(name.clone(), session.clone(), Err(failure))
-        }
         Command::Watch { name, key, .. } => Event::Watched(name.clone(), key.clone(), Err(failure)),
         Command::Commit { parts } => Event::Committed(names(parts), Err(failure)),
         Command::StopWatch { .. } | Command::Notify(_) => unreachable!("no request"),
@@ -249,7 +240,6 @@ pub(super) fn patience(command: &Command) -> Duration {
         | Command::List { .. }
         | Command::ReadLock { .. }
         | Command::ReadKeys { .. }
-        | Command::ReadLockDelay { .. }
         | Command::Commit { .. }
         | Command::StopWatch { .. }
         | Command::Notify(_) => Duration::from_secs(10),

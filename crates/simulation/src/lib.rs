@@ -26,8 +26,6 @@ mod configuration;
 mod consul;
 mod crowds;
 mod deaths;
-mod earlier_version;
-mod earlier_versions;
 mod foreign;
 mod intervals;
 mod model;
@@ -54,7 +52,6 @@ const ONE_RUN: &str = "SLOTKEEPER_SIM_SEED";
 const GAME: Game = Game {
     primitive: Primitive::Semaphore,
     agents: 6,
-    earlier_clients: 0,
     foreigners: 0,
     pollers: 0,
     idlers: 0,
@@ -65,6 +62,8 @@ const GAME: Game = Game {
     groups: false,
     policies: false,
     waits: false,
+    // About the ratio of Consul's default lock-delay to its minimum TTL.
+    lock_delay: consul::TTL,
     prune_delay: Duration::ZERO,
     lasts: 1,
     watches: Watches::Usual,
@@ -134,7 +133,7 @@ fn an_agent_whose_session_another_process_resumed_holds_nothing() {
         play(Game { priorities: true, chaos, ..GAME });
         play(Game { groups: true, chaos, ..GAME });
         play(Game { chaos, ..LOCKS });
-        play(Game { primitive: Primitive::Lock { stays: false, delay: Duration::ZERO }, chaos, ..LOCKS });
+        play(Game { primitive: Primitive::Lock { stays: false }, chaos, ..LOCKS });
     }
 }
 
@@ -231,7 +230,7 @@ fn an_evicted_holder_stops_first_and_then_moves_to_the_end_of_the_queue() {
     play(Game { chaos: Chaos { meddle: 0.05, ..chaos }, ..GAME });
     play(Game { chaos: Chaos { spoil: 0.01, ..chaos }, ..GAME });
     for stays in [true, false] {
-        let primitive = Primitive::Lock { stays, delay: Duration::ZERO };
+        let primitive = Primitive::Lock { stays };
         play(Game { primitive, chaos: evict, ..LOCKS });
         play(Game { primitive, chaos, ..LOCKS });
     }
@@ -275,13 +274,14 @@ fn a_configuration_may_change_at_any_time_and_over_a_restart() {
     play(Game { groups: true, policies: false, chaos: Chaos { crash: 0.05, ..chaos }, ..game });
 }
 
-const LOCK: Primitive = Primitive::Lock { stays: true, delay: Duration::ZERO };
-const LOCKS: Game = Game { primitive: LOCK, agents: 5, limit: 1, weights: false, ..GAME };
+const LOCK: Primitive = Primitive::Lock { stays: true };
+const LOCKS: Game =
+    Game { primitive: LOCK, lock_delay: Duration::ZERO, agents: 5, limit: 1, weights: false, ..GAME };
 
 #[test]
 fn a_lock_has_one_owner_and_is_acquired_again_at_once() {
     play(LOCKS);
-    let deleted = Primitive::Lock { stays: false, delay: Duration::ZERO };
+    let deleted = Primitive::Lock { stays: false };
     play(Game { primitive: deleted, chaos: Chaos { reload: 0.02, ..Chaos::CALM }, ..LOCKS });
     play(Game { waits: true, ..LOCKS });
 }
@@ -290,11 +290,12 @@ fn a_lock_has_one_owner_and_is_acquired_again_at_once() {
 fn a_lock_delay_is_respected_under_every_fault() {
     let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, ..Chaos::CALM };
     for (stays, seconds) in [(true, 0), (true, 3), (false, 3)] {
-        let primitive = Primitive::Lock { stays, delay: Duration::from_secs(seconds) };
-        play(Game { primitive, chaos: Chaos { meddle: 0.05, ..Chaos::CALM }, ..LOCKS });
-        play(Game { primitive, chaos, ..LOCKS });
-        play(Game { primitive, chaos: Chaos { meddle: 0.1, ..chaos }, ..LOCKS });
-        play(Game { primitive, waits: seconds == 0, chaos: Chaos { reload: 0.02, ..chaos }, ..LOCKS });
+        let primitive = Primitive::Lock { stays };
+        let locks = Game { primitive, lock_delay: Duration::from_secs(seconds), ..LOCKS };
+        play(Game { chaos: Chaos { meddle: 0.05, ..Chaos::CALM }, ..locks });
+        play(Game { chaos, ..locks });
+        play(Game { chaos: Chaos { meddle: 0.1, ..chaos }, ..locks });
+        play(Game { waits: seconds == 0, chaos: Chaos { reload: 0.02, ..chaos }, ..locks });
     }
 }
 

@@ -223,13 +223,8 @@ impl Referee {
         let bound = match self.game.watches {
             // A free slot waits for a listing.
             Watches::Never => return,
-            // A lookout for changes that the previous version does not report begins after a second, and looks once a second.
-            Watches::Usual | Watches::Arrive
-                if self.game.chaos == Chaos::CALM && self.game.earlier_clients > 0 =>
-            {
-                IDLE_IN_CALM * 6
-            }
-            // The same holds for a lookout for acquire groups that time out, which leave without a write of `.lock`.
+            // A lookout for acquire groups that time out, which leave without a write of `.lock`, begins after a second, and looks
+            // once a second.
             Watches::Usual | Watches::Arrive
                 if self.game.chaos == Chaos::CALM && self.game.groups && self.game.waits =>
             {

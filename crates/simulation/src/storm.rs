@@ -18,7 +18,7 @@ const NAME: &str = SEMAPHORES[0];
 const AWAY: Duration = Duration::from_millis(1);
 /// Another client's session.
 const OTHER: u128 = 7;
-const LOCK: Primitive = Primitive::Lock { stays: true, delay: Duration::ZERO };
+const LOCK: Primitive = Primitive::Lock { stays: true };
 
 /// The answers to watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Storm {
             together: Vec::new(),
         };
         Self {
-            consul: Consul::new(TTL, 2, primitive),
+            consul: Consul::new(TTL, 2, primitive, if primitive == LOCK { Duration::ZERO } else { TTL }),
             keeper: Keeper::new(start, now),
             watches: Watches::Honest,
             now,
@@ -181,10 +181,7 @@ impl Storm {
                     .retain(|_, event| !matches!(event, Event::Watched(_, of, _) if of == key));
             }
             Command::Watch { .. } => "watch",
-            Command::List { .. }
-            | Command::ReadLock { .. }
-            | Command::ReadKeys { .. }
-            | Command::ReadLockDelay { .. } => "read",
+            Command::List { .. } | Command::ReadLock { .. } | Command::ReadKeys { .. } => "read",
             Command::Commit { .. } => "write",
             Command::CreateSession | Command::RenewSession { .. } | Command::DestroySession { .. } => {
                 "session"
@@ -258,7 +255,7 @@ fn at_index(pair: Pair, index: u64) -> Pair {
 }
 
 fn settings(primitive: Primitive) -> Settings {
-    let plain = Settings::of_lock(NAME.into(), true, Duration::ZERO);
+    let plain = Settings::of_lock(NAME.into(), true);
     Settings { primitive, on_lost: OnLost::Reacquire, ..plain }
 }
 
@@ -285,6 +282,24 @@ fn a_contender_key_under_lock_delay_is_waited_for_where_the_session_lives() {
     storm.run(TTL * 2);
     assert!(storm.delayed > 0 && storm.delayed < 30, "{} of {:?}", storm.delayed, storm.asked);
     assert_eq!((storm.phase(), storm.session()), (Phase::Waiting, session));
+}
+
+#[test]
+fn a_free_lock_in_lock_delay_is_tried_about_once_a_second() {
+    const DELAY: Duration = Duration::from_secs(10);
+    let mut storm = Storm::new(LOCK);
+    storm.consul.lock_delay = DELAY;
+    storm.add_other_holder();
+    storm.run(Duration::from_secs(3));
+    storm.asked.clear();
+    storm.consul.destroy(&SessionId::from(Uuid::from_u128(OTHER).to_string()), storm.now);
+    storm.run(DELAY - Duration::from_millis(1));
+    assert!(!storm.holds() && (10..=13).contains(&storm.delayed), "{} of {:?}", storm.delayed, storm.asked);
+    assert_eq!((storm.asked("write"), storm.asked("watch")), (storm.delayed, 1), "{:?}", storm.asked);
+    let told = storm.notices.iter().filter(|notice| matches!(notice, Notice::LockDelayed { .. }));
+    assert_eq!(told.count(), 1, "{:?}", storm.notices);
+    storm.run(Duration::from_millis(1100));
+    assert!(storm.holds(), "{:?}", storm.asked);
 }
 
 /// Checks the number of requests in the first and the second minute in which watches contradict consistent reads.
@@ -340,8 +355,7 @@ fn a_leader_is_announced_once_a_consistent_read_shows_it() {
     };
     let leaders: Vec<_> = storm.notices.iter().filter_map(leader).collect();
     assert_eq!(leaders, [Some(SessionId::from(id.to_string()))]);
-    // The reads are those of the key and of the lock-delay.
-    assert_eq!((storm.asked("watch"), storm.asked("read")), (1, 2), "{:?}", storm.asked);
+    assert_eq!((storm.asked("watch"), storm.asked("read")), (1, 1), "{:?}", storm.asked);
 }
 
 #[test]

@@ -38,8 +38,6 @@ fn where_every_watch_arrives_foreign_clients_delay_no_waiter() {
     play(Game { foreigners: 2, pollers: 1, idlers: 1, ..ARRIVE });
     let chaos = Chaos { crash: 0.01, expire: 0.02, ..Chaos::CALM };
     play(Game { foreigners: 2, chaos, ..ARRIVE });
-    play(Game { earlier_clients: 3, ..ARRIVE });
-    play(Game { earlier_clients: 3, foreigners: 1, chaos, ..ARRIVE });
 }
 
 #[test]
@@ -54,5 +52,4 @@ fn where_no_watch_reports_a_change_listings_serve_every_agent() {
     play(Game { chaos, ..NEVER });
     play(Game { chaos: Chaos { evict: 0.01, ..Chaos::CALM }, ..NEVER });
     play(Game { foreigners: 2, chaos: Chaos { expire: 0.002, ..Chaos::CALM }, ..NEVER });
-    play(Game { earlier_clients: 3, ..NEVER });
 }

@@ -10,7 +10,6 @@ use uuid::Uuid;
 use super::agent::{Agent, Stopping};
 use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
-use super::earlier_version::EarlierClient;
 use super::foreign::{Foreign, Habit};
 use super::intervals;
 use super::referee::{Client, Referee};
@@ -45,8 +44,6 @@ pub(super) struct Game {
     pub(super) primitive: Primitive,
     /// The number of agents at a time.
     pub(super) agents: usize,
-    /// The number of clients of the previous version at a time.
-    pub(super) earlier_clients: usize,
     /// The number of foreign clients at a time.
     pub(super) foreigners: usize,
     /// The number of foreign clients that poll for a free slot.
@@ -65,6 +62,8 @@ pub(super) struct Game {
     pub(super) policies: bool,
     /// Some agents have a maximum wait, or try once.
     pub(super) waits: bool,
+    /// The lock-delay of all sessions.
+    pub(super) lock_delay: Duration,
     /// The prune delay: the time before a dead holder may be pruned.
     pub(super) prune_delay: Duration,
     /// The number of TTLs between the last renewal of a session and its end. Consul promises at least one.
@@ -116,8 +115,6 @@ enum Coming {
     Answer { agent: usize, life: u64, event: Event, watch: u64 },
     /// The next step of a foreign client.
     Foreign { place: usize, timer: u64 },
-    /// The next step of a client of the previous version.
-    EarlierClient { place: usize, timer: u64 },
     /// The session of a process that was killed ends.
     Expire { session: SessionId },
     /// All agents start again.
@@ -148,7 +145,6 @@ pub(super) struct World {
     consul: Consul,
     waits: Waits,
     agents: Vec<Agent>,
-    earlier_clients: Vec<EarlierClient>,
     foreigners: Vec<Foreign>,
     lives: u64,
     /// The clients that write, by life.
@@ -194,10 +190,9 @@ impl World {
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
-            consul: Consul::new(TTL, game.lasts, game.primitive),
+            consul: Consul::new(TTL, game.lasts, game.primitive, game.lock_delay),
             waits: Waits::default(),
             agents: Vec::new(),
-            earlier_clients: Vec::new(),
             foreigners: Vec::new(),
             lives: 0,
             clients: HashMap::new(),
@@ -221,12 +216,6 @@ impl World {
             let agent = world.new_agent(place, None, false);
             world.agents.push(agent);
             world.act(place);
-        }
-        for place in 0..game.earlier_clients {
-            let earlier_client = world.new_earlier_client();
-            world.earlier_clients.push(earlier_client);
-            let wait = Duration::from_millis(world.rng.u64(..100));
-            world.earlier_client_later(place, wait);
         }
         let habits =
             [(Habit::Waits, game.foreigners), (Habit::Polls, game.pollers), (Habit::Idles, game.idlers)];
@@ -329,10 +318,7 @@ impl World {
                 }
             }
             Coming::Foreign { place, timer } if self.foreigners[place].timer == timer => self.foreign(place),
-            Coming::EarlierClient { place, timer } if self.earlier_clients[place].timer == timer => {
-                self.earlier_client(place);
-            }
-            Coming::Foreign { .. } | Coming::EarlierClient { .. } => {}
+            Coming::Foreign { .. } => {}
             Coming::Expire { session } => self.consul.destroy(&session, self.now),
             Coming::Wave => self.wave(),
             Coming::Chaos => self.go_wrong(),
@@ -404,7 +390,6 @@ impl World {
                 | Command::List { .. }
                 | Command::ReadLock { .. }
                 | Command::ReadKeys { .. }
-                | Command::ReadLockDelay { .. }
                 | Command::Watch { .. }
                 | Command::Commit { .. }) => {
                     let reads = matches!(command, Command::List { .. } | Command::ReadLock { .. });

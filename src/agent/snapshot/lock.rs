@@ -18,8 +18,7 @@ pub(super) fn held(configured: Lock, machine: &Machine, keeper: &Keeper) -> Lock
     let free = waiter.state == State::Waiting && leader.is_none();
     let delayed = || Some(IN_LOCK_DELAY.to_owned()).filter(|_| free && machine.is_delayed());
     let reason = waiter.why.clone().or_else(|| failure(machine, keeper)).or_else(delayed);
-    let mut entry = waiter.entry(configured.entry, machine, reason);
-    entry.moments.delayed_until = machine.delayed_until().filter(|_| free);
+    let entry = waiter.entry(configured.entry, machine, reason);
     Lock { entry, lock_index: single.map(|single| single.times_locked), leader, ..configured }
 }
 

@@ -2,20 +2,18 @@
 
 use super::{age_of, describe, for_, remarks, required, token};
 use crate::cli::table::{Layout, NONE, always, table, unless, wide};
-use crate::duration::of_seconds;
 use crate::status::Lock;
 
-/// The lock's holder, or the rest of its lock-delay.
+/// The lock's holder.
 fn leader(lock: &Lock) -> String {
-    match (&lock.leader, lock.delayed_seconds) {
-        (Some(leader), _) => {
+    match &lock.leader {
+        Some(leader) => {
             let who =
                 describe(&leader.session, leader.who.as_ref(), leader.mine, leader.foreign, leader.health);
             // The age of this agent is that of its row.
             for_(who, leader.age_seconds.filter(|_| !leader.mine))
         }
-        (None, Some(left)) => format!("free in {} (lock-delay)", of_seconds(left)),
-        (None, None) => NONE.into(),
+        None => NONE.into(),
     }
 }
 
@@ -46,17 +44,17 @@ mod tests {
         let locks = r#"[
             {"name":"nightly","state":"waiting","required":false,"since":"2026-01-02T03:04:05Z","age_seconds":3.2,
              "leader":{"session":"5e55","mine":false,"age_seconds":11537,"who":{"pod":"batch-7"}}},
-            {"name":"other","state":"waiting","required":true,"age_seconds":1.0,"leader":null,"delayed_seconds":7.9,
+            {"name":"other","state":"waiting","required":true,"age_seconds":1.0,"leader":null,
              "reason":"no leader"},
             {"name":"mine","state":"held","required":true,"fencing_token":7,"age_seconds":61.2,
              "leader":{"session":"5e55","mine":true,"age_seconds":60.4,"who":{"host":"vm","pid":1}}},
             {"name":"foreign","state":"waiting","required":true,"leader":{"session":"f0","mine":false}}]"#;
         let expected = "\
-LOCK     STATE    REQUIRED  HELD BY                  AGE
-nightly  waiting  no        batch-7 for 3h12m        3s
-other    waiting  yes       free in 7s (lock-delay)  1s
-mine     held     yes       vm pid 1 (this agent)    1m1s
-foreign  waiting  yes       session f0               -
+LOCK     STATE    REQUIRED  HELD BY                AGE
+nightly  waiting  no        batch-7 for 3h12m      3s
+other    waiting  yes       -                      1s
+mine     held     yes       vm pid 1 (this agent)  1m1s
+foreign  waiting  yes       session f0             -
 other: no leader
 ";
         let locks: Vec<Lock> = serde_json::from_str(locks).unwrap();

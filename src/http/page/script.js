@@ -295,7 +295,6 @@ function lock(card) {
   } else if (one.age_seconds !== null) {
     parts.push(make("p", "where", "Waiting for ", grows(card, told => told.age_seconds)));
   }
-  if (one.delayed_seconds !== null) parts.push(make("p", "muted", "In lock-delay for ", shrinks(card, told => told.delayed_seconds ?? 0)));
   parts.push(reason(one), deferred(one), ...leases(card, one));
   return parts;
 }

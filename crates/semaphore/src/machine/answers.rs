@@ -142,12 +142,7 @@ impl Machine {
             view.follow(before);
         }
         self.view = Some(view);
-        self.view_changed(false, cx);
-    }
-
-    pub(crate) fn lock_delay_read(&mut self, session: &SessionId, answer: Result<Option<Duration>, Failure>) {
-        // Where it cannot be read the lock is tried now and then, which needs no more than that.
-        self.lock_delay.learn(session, answer.unwrap_or_default());
+        self.view_changed(cx);
     }
 
     pub(crate) fn lock_read(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
@@ -200,7 +195,7 @@ impl Machine {
             let trusts = lookout_at.filter(|index| self.trusted.replace(*index) != Some(*index));
             self.timers.set(Timer::Yield, trusts.map(|_| cx.now + jittered(LOOKOUT_YIELD, 0.5, cx.rng)));
         }
-        self.view_changed(false, cx);
+        self.view_changed(cx);
     }
 
     /// The own contender key and `.lock` were read, and the contender key of the client that this one relies on.
@@ -270,7 +265,7 @@ impl Machine {
         if behind {
             self.look_again_later(has_lookout && index != known, has_lookout, cx);
         }
-        self.view_changed(false, cx);
+        self.view_changed(cx);
     }
 
     /// When a waiter that is not the head reads the keys again that it relies on.
@@ -322,7 +317,7 @@ impl Machine {
             // What the names mean depends on the present holders.
             view.see_folder(folder);
             self.refresh = self.refresh.or(Some(Refresh::LockKey));
-            return self.view_changed(in_time, cx);
+            return self.view_changed(cx);
         }
         match view.session_of(key) {
             _ if older && reading.pair.is_some() || self.watches.doubts(key) => {
@@ -348,7 +343,7 @@ impl Machine {
                 }
             }
         }
-        self.view_changed(in_time, cx);
+        self.view_changed(cx);
     }
 
     /// Decides what a client that acquires has to read after a change of its contender key.
@@ -375,13 +370,13 @@ impl Machine {
         std::mem::replace(&mut self.in_flight, InFlight::None)
     }
 
-    /// The view has changed; `in_time`: it shows what has happened just now.
-    pub(super) fn view_changed(&mut self, in_time: bool, cx: &mut Context<'_>) {
+    /// The view has changed.
+    pub(super) fn view_changed(&mut self, cx: &mut Context<'_>) {
         self.check_nonce(cx);
         let (session, now) = (cx.remembered, cx.now);
         let Some(view) = &self.view else { return };
         if self.settings.is_lock() {
-            return self.observe_owner(in_time, cx);
+            return self.observe_owner(cx);
         }
         let contender = session.and_then(|session| view.contender(session));
         self.arrival = contender.filter(|one| one.says_waiting()).map(|one| one.create_index);

@@ -8,7 +8,8 @@ use crate::notice::Notice;
 use crate::plan;
 use crate::plan::{Refresh, Role, Write};
 use crate::timing::{
-    MAX_FOLLOW_UPS, MAX_NEWCOMER_YIELD, MAX_WRITES_WITHOUT_CROWD, NEWCOMER_YIELD_PER_WRITE, WATCH_WAIT,
+    LOCK_DELAY_RETRY_WAIT, MAX_FOLLOW_UPS, MAX_NEWCOMER_YIELD, MAX_WRITES_WITHOUT_CROWD,
+    NEWCOMER_YIELD_PER_WRITE, WATCH_WAIT,
 };
 use crate::view::View;
 
@@ -22,7 +23,7 @@ impl Machine {
                     let took = cx.now.since(sent);
                     cx.notify(Notice::Pruned { name: self.name.clone(), holders: write.pruned, took });
                 }
-                self.view_changed(false, cx);
+                self.view_changed(cx);
             }
             Ok(Commit::Stale { steps }) => self.lost_race(&write, &steps, cx),
             Ok(Commit::Delayed { .. }) if self.settings.is_lock() => self.lock_delayed(cx),
@@ -53,7 +54,7 @@ impl Machine {
         self.proved = true;
         if self.settings.is_lock() {
             // The lock was free until now, as the view still has it.
-            self.observe_owner(false, cx);
+            self.observe_owner(cx);
         }
         let listing = match listing {
             Some(read) if self.view.is_none() => {
@@ -137,14 +138,14 @@ impl Machine {
         }
     }
 
-    /// The lock is free but in lock-delay.
+    /// The lock is free but in lock-delay, of which Consul does not say when it ends. The next attempt is made soon.
     fn lock_delayed(&mut self, cx: &mut Context<'_>) {
         self.write_succeeded(cx);
         self.proved = true;
-        self.observe_owner(false, cx);
-        let left = self.lock_delay.refused(cx.now, cx.rng);
-        if self.reported.is_first_delay() {
-            cx.notify(Notice::LockDelayed { name: self.name.clone(), left });
+        self.observe_owner(cx);
+        let next = cx.now + jittered(LOCK_DELAY_RETRY_WAIT, 0.2, cx.rng);
+        if self.delayed_until.replace(next).is_none() {
+            cx.notify(Notice::LockDelayed { name: self.name.clone() });
         }
     }
 

@@ -5,11 +5,10 @@ use super::{
     WaitCause, rounds,
 };
 use crate::backoff::jittered;
-use crate::command::Command;
 use crate::notice::{LossReason, Notice};
 use crate::plan;
 use crate::plan::{Plan, PlanInput, PlanOutcome, Refresh, Role};
-use crate::settings::{OnLost, Primitive};
+use crate::settings::OnLost;
 use crate::timing::{MAX_CLEANUP_DELAY, MAX_CONFIRM_INTERVAL, MAX_LIST_INTERVAL, WATCH_WAIT, half};
 use crate::view::{LockKeyState, View};
 use crate::{Moment, Obstacle, SessionId};
@@ -98,7 +97,7 @@ impl Machine {
             confirmed: self.confirmed,
             free_since: self.free_since,
             last_role: self.last_role,
-            delayed_until: self.lock_delay.delayed_until(),
+            delayed_until: self.delayed_until,
             held: self.state.slot().map(|slot| slot.indexes.as_slice()),
             together: cx.together,
             holds: cx.holds,
@@ -109,9 +108,6 @@ impl Machine {
     /// Executes a plan to hold: settles a loss, then the outcome, then what the plan reads or writes.
     fn apply_plan(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
         self.timers.set(Timer::Recheck, plan.recheck);
-        if let Some(owner) = plan.inquire.as_ref().filter(|owner| self.lock_delay.needs_delay_of(owner)) {
-            cx.out.push_back(Command::ReadLockDelay { name: self.name.clone(), session: owner.clone() });
-        }
         if self.last_role.0 != plan.role {
             self.last_role = (plan.role, cx.now);
             self.look_anew();
@@ -284,10 +280,6 @@ impl Machine {
         let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
         let since = resumed.and_then(|_| cx.wall.moment(&entry?.since));
         let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
-        if let Primitive::Lock { delay, .. } = self.settings.primitive {
-            self.lock_delay.needs_delay_of(session);
-            self.lock_delay.learn(session, Some(delay));
-        }
         self.timers.clear(Timer::Yield);
         self.stopping = None;
         // Its watch begins anew.

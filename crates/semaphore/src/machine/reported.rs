@@ -14,8 +14,6 @@ pub(super) struct Reported {
     limit: Option<u32>,
     /// Whether a different form of the record was reported.
     form: bool,
-    /// Whether the lock-delay was reported.
-    delay: bool,
     /// The owner of the lock that was reported last.
     leader: Option<SessionId>,
     /// The stored limit that was seen last.
@@ -32,21 +30,14 @@ impl Reported {
     pub(super) fn note_limit_set(&mut self, limit: u32) {
         self.seen_limit = Some(limit);
     }
-
-    /// Whether the lock-delay is not reported yet. Marks it as reported.
-    pub(super) fn is_first_delay(&mut self) -> bool {
-        !std::mem::replace(&mut self.delay, true)
-    }
 }
 
 impl Machine {
-    /// Notes the owner of the lock. `in_time`: the change was seen as it happened.
-    pub(super) fn observe_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
+    /// Notes the owner of the lock.
+    pub(super) fn observe_owner(&mut self, cx: &mut Context<'_>) {
         let single = self.view.as_ref().and_then(View::single);
         let owner = single.and_then(|single| single.owner.as_ref());
-        if self.lock_delay.see(owner, in_time, cx.now) {
-            self.reported.delay = false;
-        }
+        self.delayed_until = self.delayed_until.filter(|_| owner.is_none());
         // An agent that leaves follows no leader any more, and what it has for an instant yet is not its own.
         if self.intent() != Intent::Hold || owner == self.reported.leader.as_ref() {
             return;

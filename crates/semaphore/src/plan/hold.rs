@@ -5,7 +5,7 @@ use crate::contender::WaiterState;
 use crate::queue;
 use crate::record::Record;
 use crate::view::View;
-use crate::{Moment, Op, SessionId};
+use crate::{Moment, Op};
 
 /// Plans of a holder for the other participants.
 pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Moment) -> Plan {
@@ -22,8 +22,7 @@ pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Momen
         let unserved = record.limit > record.taken()
             && (input.confirmed && record.has_lookout || input.follows_up)
             || input.follows_up && view.has_foreign();
-        plan.refresh =
-            (sets_limit || unserved || is_left_alone(view, input.session)).then_some(Refresh::Prefix);
+        plan.refresh = (sets_limit || unserved).then_some(Refresh::Prefix);
         plan.write = sign(view, record.flags(), input, now).filter(|_| plan.refresh.is_none());
         return plan;
     }
@@ -59,9 +58,4 @@ pub(super) fn sign(view: &View, flags: u64, input: PlanInput<'_>, now: Moment) -
         let (key, index) = (view.contender_key(input.session), contender.modify_index);
         Write::of(vec![Op::Cas { key, value: entry.encode(), flags, index }])
     })
-}
-
-/// Whether a version of slotkeeper without lookouts has granted the slots: this session may have been the lookout.
-pub(super) fn is_left_alone(view: &View, session: &SessionId) -> bool {
-    view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout.is_none())
 }

@@ -1,7 +1,7 @@
 //! Single-key lock planning: the session that has the lock's key locked is the holder.
 //!
 //! One write acquires the lock and one releases it. Consul reports neither the waiters nor the end of a lock-delay, so there is no
-//! queue. While the lock is free but in lock-delay, the next attempt is made at the instant that the machine has worked out.
+//! queue. While Consul refuses the free lock, which is in lock-delay, the waiter tries again once a second.
 
 use super::{Plan, PlanInput, PlanOutcome, Role, Write, watch};
 use crate::Primitive;
@@ -22,8 +22,8 @@ pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
         return Plan::blocked(view, wrong.clone());
     }
-    if let Some(owner) = single.and_then(|single| single.owner.clone()) {
-        return Plan { inquire: Some(owner), ..waiting(false) };
+    if single.is_some_and(|single| single.owner.is_some()) {
+        return waiting(false);
     }
     if let Some(until) = input.delayed_until.filter(|until| *until > now) {
         return Plan { recheck: Some(until), ..waiting(false) };
@@ -40,7 +40,7 @@ pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
 
 /// Plans to release the lock.
 pub(super) fn leave(view: &View, input: PlanInput<'_>) -> Plan {
-    let stays = matches!(input.settings.primitive, Primitive::Lock { stays: true, .. });
+    let stays = matches!(input.settings.primitive, Primitive::Lock { stays: true });
     Plan { write: release(view, input.session, stays), ..Plan::new(PlanOutcome::NotHolding { room: false }) }
 }
 

@@ -133,7 +133,7 @@ fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
                 let Entry { state, indexes, lookout, .. } = Entry::decode(value).unwrap();
                 others.push(match state {
                     WaiterState::Held => format!("{key} Held {indexes:?}"),
-                    WaiterState::Waiting if lookout == Some(true) => format!("{key} Lookout"),
+                    WaiterState::Waiting if lookout => format!("{key} Lookout"),
                     WaiterState::Waiting => format!("{key} Waiting"),
                 });
             }

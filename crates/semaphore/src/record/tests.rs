@@ -137,12 +137,6 @@ fn of_a_name_that_stands_twice_the_last_value_counts() {
 }
 
 #[test]
-fn the_offers_of_earlier_versions_are_removed() {
-    let found = br#"{"Limit":1,"Holders":[],"Offered":{"a":[7,900]}}"#;
-    assert_eq!(Record::decode(found, 0).unwrap().encode(), br#"{"Limit":1,"Holders":[]}"#);
-}
-
-#[test]
 fn the_hint_is_written_and_removed_and_ignored_if_invalid() {
     let found = br#"{"Limit":1,"Holders":["a"],"Next":["b","b","c"],"Note":1}"#;
     let mut record = Record::decode(found, 0).unwrap();

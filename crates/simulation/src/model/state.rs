@@ -79,7 +79,7 @@ impl State {
     pub(super) fn new(game: &Game) -> Self {
         let now = START;
         let mut state = Self {
-            consul: Arc::new(Consul::new(TTL, 1, Primitive::Semaphore)),
+            consul: Arc::new(Consul::new(TTL, 1, Primitive::Semaphore, TTL)),
             views: game.semaphores().iter().map(|name| Arc::new(View::new(name, Vec::new(), 0))).collect(),
             seen: 0,
             agents: Vec::new(),
@@ -255,7 +255,6 @@ impl State {
                 Command::ReadKeys { name, .. } => About::Proof(Name::clone(name)),
                 Command::Commit { parts } => About::Semaphore(Name::clone(&parts[0].name)),
                 Command::Watch { key, .. } => About::Key(key.clone()),
-                Command::ReadLockDelay { .. } => unreachable!("there are no locks in these games"),
             };
             let before = self.agent(place).messages.insert(about, Message::new(command, None));
             assert!(before.is_none(), "while {before:?} was on its way");

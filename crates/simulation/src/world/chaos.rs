@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Kills processes of foreign clients and of the previous version.
+    /// Kills processes of foreign clients.
     fn kill_others(&mut self) {
         for place in 0..self.foreigners.len() {
             if self.happens(self.chaos.expire) {
@@ -167,14 +167,6 @@ impl World {
                 self.foreigners[place] = self.foreigners[place].next(&mut self.rng);
                 self.expire(session);
                 self.foreign_later(place, Duration::ZERO);
-            }
-        }
-        for place in 0..self.earlier_clients.len() {
-            if self.happens(self.chaos.crash) {
-                let session = self.earlier_clients[place].session();
-                self.earlier_clients[place] = self.new_earlier_client();
-                self.expire(session);
-                self.earlier_client_later(place, Duration::ZERO);
             }
         }
     }

@@ -24,7 +24,7 @@ impl World {
         self.check();
         // A session may have to expire, and failed requests are retried: that takes at most a few TTLs a client.
         let unaware = if self.game.watches == Watches::Never { OTHERS } else { Duration::ZERO };
-        let clients = self.agents.len() + self.foreigners.len() + self.earlier_clients.len();
+        let clients = self.agents.len() + self.foreigners.len();
         // If the lookout died with the holders, another waiter lists within ten minutes.
         let end = self.now
             + TTL * 30
@@ -40,9 +40,7 @@ impl World {
             let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
             assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
         }
-        let waiting =
-            self.foreigners.iter().map(|one| one.done).chain(self.earlier_clients.iter().map(|one| one.done));
-        let waiting = waiting.filter(|done| !done).count();
+        let waiting = self.foreigners.iter().filter(|one| !one.done).count();
         assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
         self.consul.tick(self.now);
         let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
@@ -56,9 +54,7 @@ impl World {
     }
 
     fn have_all_ended(&self) -> bool {
-        self.agents.iter().all(|agent| agent.keeper.has_ended())
-            && self.foreigners.iter().all(|one| one.done)
-            && self.earlier_clients.iter().all(|one| one.done)
+        self.agents.iter().all(|agent| agent.keeper.has_ended()) && self.foreigners.iter().all(|one| one.done)
     }
 
     /// The next holder that stays longer than the prune delay prunes what a crashed holder left in the record.
@@ -112,9 +108,7 @@ impl World {
             self.check_agent(place);
         }
         for (which, referee) in self.referees.iter_mut().enumerate() {
-            let foreigners = self.foreigners.iter().map(|one| one.holds);
-            let others =
-                foreigners.chain(self.earlier_clients.iter().map(|one| one.holds)).filter(|holds| *holds);
+            let others = self.foreigners.iter().filter(|one| one.holds);
             let others = if which == 0 { others.count() as u32 } else { 0 };
             let held: u32 = self.occupied.iter().map(|slots| slots[which]).sum();
             referee.check(held + others, self.now);
@@ -187,7 +181,10 @@ impl World {
 
     /// A free lock outside its lock-delay is soon acquired by an agent that waits for it.
     fn check_locks(&mut self) {
-        let Primitive::Lock { delay, .. } = self.game.primitive else { return };
+        if !self.game.is_of_locks() {
+            return;
+        }
+        let delay = self.game.lock_delay;
         let free =
             !matches!(self.referees[0].after.lock(), LockKeyState::Single(single) if single.owner.is_some());
         let waits = |agent: &Agent| agent.phase(SEMAPHORES[0]) == Some(Phase::Waiting);
@@ -197,7 +194,7 @@ impl World {
         let calm = Chaos { reload: self.game.chaos.reload, ..Chaos::CALM } == self.game.chaos;
         let bound = match self.game.chaos.is_prompt() {
             true if calm => TTL / 20,
-            // Agents that all arrived too late to know the end of the lock-delay try at intervals.
+            // The waiters try about once a second.
             true => delay + TTL / 6,
             false => delay + TTL * 6,
         };

@@ -36,7 +36,6 @@ impl World {
             | Command::List { .. }
             | Command::ReadLock { .. }
             | Command::ReadKeys { .. }
-            | Command::ReadLockDelay { .. }
             | Command::Watch { .. }
             | Command::StopWatch { .. }
             | Command::Notify(_) => {}

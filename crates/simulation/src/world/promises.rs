@@ -8,7 +8,7 @@
 //! - **A request of the waiter was lost or late.** A waiter that waits for an answer does nothing else, and pauses after a failure.
 
 use super::*;
-use crate::intervals::{EARLIER_CLIENT, HOLDER, OTHERS};
+use crate::intervals::{HOLDER, OTHERS};
 use crate::store_state::StoreState;
 use slotkeeper_semaphore::Contender;
 
@@ -27,11 +27,10 @@ impl World {
     fn bounds(&self) -> Option<(Duration, Duration)> {
         let Chaos { lost, cut, .. } = self.game.chaos;
         let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
-        let earlier_client = if self.game.earlier_clients > 0 { EARLIER_CLIENT } else { Duration::ZERO };
         match self.game.watches {
             Watches::Usual => None,
             // A new lookout begins the prune delay of each dead holder again.
-            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay + earlier_client, Duration::MAX)),
+            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay, Duration::MAX)),
             // A new lookout does not know its task before its next listing.
             Watches::Never => Some((OTHERS + FAULTS, OTHERS + FAULTS)),
         }
@@ -130,14 +129,11 @@ impl World {
             let first = state.queue().find(|one| one.entry.is_some());
             first.map(|one: &Contender| one.session.clone())
         };
-        let is_earlier = |session: &SessionId| {
-            self.earlier_clients.iter().any(|earlier_client| earlier_client.session() == *session)
-        };
         let names = state.record().is_some_and(|record| record.has_lookout);
         // If processes die, the lookout may be dead.
         let Chaos { crash, dies, joint, .. } = self.game.chaos;
         let alone = state.marked().next().is_none() && !names && crash + dies + joint == 0.0;
-        let first = ours(state).filter(|session| alone || is_earlier(session));
+        let first = ours(state).filter(|_| alone);
         state.marked().cloned().chain(first)
     }
 
@@ -150,7 +146,6 @@ impl World {
     /// Whether a process with this session runs.
     fn lives(&self, session: &SessionId) -> bool {
         self.process_of(session).is_some()
-            || self.earlier_clients.iter().any(|earlier_client| earlier_client.session() == *session)
     }
 
     /// Whether the process runs, and is neither paused, partitioned nor waiting for an answer.

@@ -218,7 +218,7 @@ impl Draft<'_> {
         let stays = stays.filter(|one| self.input.is_none_or(|input| *input.session != one.session));
         let untold = stays.filter_map(|one| {
             let mut entry = one.entry.clone()?;
-            entry.lookout = Some(false);
+            entry.lookout = false;
             let (key, value) = (self.view.contender_key(&one.session), entry.encode());
             Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
         });

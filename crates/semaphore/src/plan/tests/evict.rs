@@ -234,7 +234,7 @@ fn a_lock_is_asked_for_in_its_value_and_keeps_its_owner() {
         &view,
         plan_input(
             &"me".into(),
-            &Settings::of_lock("k".into(), true, Duration::ZERO),
+            &Settings::of_lock("k".into(), true),
             &Identity::default(),
             &BTreeMap::new(),
         ),

@@ -176,7 +176,7 @@ fn while_the_first_waiter_is_named_first_the_handoff_list_is_not_rewritten() {
 #[test]
 fn the_last_named_waiter_watches_the_folder_however_it_learns_of_its_task() {
     let folder = |lock: &str, told: bool, since: Moment| {
-        let seen = changed(blind(lock), |_, entry| entry.lookout = Some(told));
+        let seen = changed(blind(lock), |_, entry| entry.lookout = told);
         let plan =
             asks(&seen, &settings(1, 1), |input| PlanInput { last_role: (Role::Head, since), ..input });
         assert_eq!((plan.role, plan.refresh), (Role::Head, None));
@@ -193,7 +193,7 @@ fn the_last_named_waiter_watches_the_folder_however_it_learns_of_its_task() {
 #[test]
 fn a_lookout_lists_where_a_holders_name_is_gone_and_only_after_it_has_looked_twice() {
     let mut seen =
-        changed(blind(r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#), |_, entry| entry.lookout = Some(true));
+        changed(blind(r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#), |_, entry| entry.lookout = true);
     let names = |keys: &[&str]| Pair::of_folder("p/", keys.iter().map(|key| (*key).to_owned()), 70);
     let (who, session, settings) = (Identity::default(), SessionId::from("me"), settings(1, 1));
     let plan = |seen: &View, since: Option<Moment>| {
@@ -208,7 +208,7 @@ fn a_lookout_lists_where_a_holders_name_is_gone_and_only_after_it_has_looked_twi
     assert_eq!(plan(&seen, None), (None, Some(NOW + MISSING_HOLDER_GRACE)), "it may just have left");
     assert_eq!(plan(&seen, Some(NOW.back(MISSING_HOLDER_GRACE))).0, Some(Refresh::Prefix));
     // One that only follows leaves that to the lookout.
-    let seen = changed(seen, |_, entry| entry.lookout = Some(false));
+    let seen = changed(seen, |_, entry| entry.lookout = false);
     assert_eq!(plan(&seen, Some(NOW.back(MISSING_HOLDER_GRACE))), (None, None));
 }
 
@@ -336,7 +336,7 @@ fn a_waiter_in_the_middle_leaves_by_its_contender_key_alone_and_the_last_named_n
     assert_eq!((plan.refresh, written(&plan)), (None, (None, vec!["-p/me".into()])));
     // Who watches over all, or may have kept free slots from those behind it, lists.
     let last = after_reading(seen.clone(), r#"{"Limit":1,"Holders":["a"],"Next":["b","me"]} "#, 62);
-    let told = changed(seen.clone(), |_, entry| entry.lookout = Some(true));
+    let told = changed(seen.clone(), |_, entry| entry.lookout = true);
     for (seen, slots) in [(&last, 1), (&told, 1), (&seen, 2)] {
         let plan = planned(seen, &settings(1, slots), leave, false);
         assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None));
@@ -488,7 +488,7 @@ fn without_a_nameable_waiter_the_first_one_becomes_the_lookout() {
 fn the_first_slotkeeper_client_that_leaves_beside_foreign_clients_notifies_the_next() {
     let lock = r#"{"Limit":1,"Holders":["theirs"]}"#;
     let seen = view(Some((lock, 0)), &[("theirs", None), ("me", WAITS), ("b", WAITS)]);
-    let seen = changed(seen, |session, entry| entry.lookout = Some(session == "me"));
+    let seen = changed(seen, |session, entry| entry.lookout = session == "me");
     let plan = planned(&seen, &settings(1, 1), leave, false);
     // `b` may have come while others were named, and watch nothing but its contender.
     assert_eq!(written(&plan), (None, vec!["-p/me".into(), "p/b Lookout".into()]));
@@ -539,7 +539,7 @@ fn a_waiter_that_joins_ahead_beside_foreign_clients_notifies_the_former_first() 
         let people = [("theirs", None), ("b", WAITS), ("c", WAITS)];
         let seen = |lock: &str| {
             changed(view(Some((lock, 0)), &people), |session, entry| {
-                entry.lookout = Some(told && session == "b");
+                entry.lookout = told && session == "b";
                 entry.passed = passed;
             })
         };

@@ -5,7 +5,7 @@ use super::*;
 const KEY: &str = "p/lock";
 
 fn wanted(stays: bool) -> Settings {
-    Settings::of_lock(KEY.into(), stays, Duration::ZERO)
+    Settings::of_lock(KEY.into(), stays)
 }
 
 fn seen(owner: Option<&str>, flags: u64) -> View {
@@ -51,11 +51,10 @@ fn a_free_lock_is_taken_in_one_step_be_its_key_there_or_not() {
 }
 
 #[test]
-fn anothers_lock_is_watched_and_its_delay_asked_for() {
+fn anothers_lock_is_watched() {
     let plan = planned(&seen(Some("other"), LOCK_FLAGS), None);
     assert_eq!((plan.outcome, plan.write), (PlanOutcome::NotHolding { room: false }, None));
     assert_eq!(plan.watch, [Watch { key: KEY.into(), after: 9 }]);
-    assert_eq!(plan.inquire, Some("other".into()));
 }
 
 #[test]
