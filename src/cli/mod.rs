@@ -19,7 +19,6 @@ use slotkeeper_consul::SetupError;
 
 mod agent;
 mod check;
-mod complete;
 mod completions;
 mod consent;
 mod consul_flags;
@@ -96,7 +95,6 @@ enum Command {
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
-    Complete(complete::Complete),
     Man(man::Man),
     Install(install::Install),
     Dev(dev::Dev),
@@ -167,7 +165,6 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
-        Command::Complete(complete) => complete.run(),
         Command::Man(man) => man.run(),
         Command::Install(install) => install.run(),
         Command::Dev(dev) => dev.run(),

@@ -46,7 +46,6 @@ const EXEMPT: &[Exempt] = &[
     all("src/cli/doctor", "lines that say themselves what to do"),
     all("src/cli/json_schemas.rs", "descriptions in JSON Schemas"),
     all("src/schema_version.rs", "a description in JSON Schemas"),
-    all("src/cli/completions.rs", "scripts of shells"),
     some("src/cli/run.rs", &["slotkeeper run [OPTIONS]"], "the usage"),
     some("src/cli/man.rs", &["TH ", "1) for what all"], "manual pages"),
     some("src/cli/dev.rs", &["Consul 1.22 (2025)", "Consul-compatible server on"], "help; the greeting"),
