@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::config::{Faults, LogFormat};
+use crate::config::Faults;
 use crate::escape::escape_control_chars;
 use crate::exit::{Ended, Exit};
 use crate::files::FileError;
@@ -29,7 +29,6 @@ mod early;
 mod evict;
 mod groups;
 mod guard;
-mod habits;
 mod inspect;
 mod install;
 mod interrupt;
@@ -133,16 +132,13 @@ pub fn main() -> ExitCode {
             if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
                 termination::write(error.to_string().lines().next().unwrap_or_default());
             }
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
             // A failure to print this is ignored.
-            let _ = match habits::corrected(&words).filter(|_| exit == Exit::Usage) {
-                Some(meant) => print_correction(first, &meant),
-                None if exit == Exit::Usage && early::is_json() => {
-                    let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
-                    early::say(bare(&lines.collect::<Vec<_>>().join(" ")))
-                }
-                None => error.print(),
+            let _ = if exit == Exit::Usage && early::is_json() {
+                let text = error.to_string();
+                let lines: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+                early::say(lines.join(" ").trim_start_matches("error: "))
+            } else {
+                error.print()
             };
             return exit.into();
         }
@@ -223,19 +219,6 @@ fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
     let why = why.into();
     early::say(&why)?;
     Ok(Ended::because(exit, why))
-}
-
-/// Prints what is wrong with a command line, and the one that was meant.
-fn print_correction(wrong: &str, meant: &str) -> io::Result<()> {
-    let wrong = bare(wrong);
-    let why = format!("{wrong}; did you mean: {meant}");
-    let text = format!("slotkeeper: {wrong}; did you mean:\n\n    {meant}\n");
-    early::say_in(LogFormat::default(), &why, &text)
-}
-
-/// The message of clap's error.
-fn bare(error: &str) -> &str {
-    error.trim_start_matches("error: ")
 }
 
 /// Prints an error or warning with the program's name.

@@ -134,7 +134,6 @@ const EXEMPT: &[Exempt] = &[
         "lines of the table",
     ),
     some("src/cli/live.rs", &["as of … s ago"], "precedes the failure"),
-    some("src/cli/run.rs", &["slotkeeper run … --shell"], "a corrected command line"),
     some("src/cli/start.rs", &["http://"], "an address"),
     some("src/progress", &["of … in the queue", "the line has become"], "the line of a wait; a defect's"),
     some("src/status/semaphore.rs", &["of … in the queue"], "the line of a wait"),
