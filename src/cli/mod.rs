@@ -122,8 +122,6 @@ fn shown() -> clap::Command {
 
 /// Parses the command line, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    early::read_format(&words, std::env::var_os("SLOTKEEPER_LOG_FORMAT"));
     let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
