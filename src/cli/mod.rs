@@ -1,12 +1,11 @@
 //! The command line: one file per subcommand.
 
-use std::ffi::OsString;
 use std::fmt::Display;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::config::Faults;
@@ -27,7 +26,6 @@ mod dev;
 mod doctor;
 mod early;
 mod evict;
-mod groups;
 mod guard;
 mod inspect;
 mod install;
@@ -69,7 +67,7 @@ const EXPLAINED: [&str; 3] = ["agent", "run", "wait"];
 
 /// Holds slots of Consul semaphores for the workload beside it.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_long_help = manual::help("slotkeeper"))]
+#[command(version, propagate_version = true, help_template = manual::COMMANDS, after_long_help = manual::PROGRAM)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -102,12 +100,6 @@ enum Command {
     Exec(guard::Exec),
 }
 
-/// Parses the command line.
-fn parse<W: Into<OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Cli, clap::Error> {
-    let matches = groups::grouped(Cli::command()).try_get_matches_from(words)?;
-    Cli::from_arg_matches(&matches)
-}
-
 /// The command line without hidden commands, for generated pages and completions.
 fn shown() -> clap::Command {
     let all = Cli::command();
@@ -122,7 +114,7 @@ fn shown() -> clap::Command {
 
 /// Parses the command line, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
-    let cli = match parse(std::env::args_os()) {
+    let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };

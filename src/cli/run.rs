@@ -51,7 +51,7 @@ const USAGE: &str = "slotkeeper run [OPTIONS] PREFIX [-n N] -- CMD...\n       sl
 /// the command's own code, or with 128 and the number of the signal that ended it; with 75 if the acquisition timed out, and with 80
 /// if the slot was lost.
 #[derive(Debug, Args)]
-#[command(override_usage = USAGE, after_long_help = super::manual::help("run"), disable_help_flag = true, disable_version_flag = true)]
+#[command(override_usage = USAGE, after_long_help = super::manual::RUN, disable_help_flag = true, disable_version_flag = true)]
 pub(super) struct Run {
     /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
     #[arg(value_name = "PREFIX")]
