@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::sync::OnceLock;
 
 use tracing::error;
 
@@ -10,36 +9,23 @@ use crate::config::{Log, LogFormat, LogLevel};
 use crate::log_events::START_FAILED;
 use crate::telemetry;
 
-/// The format of the log, as far as the flags and the variable say.
-static FORMAT: OnceLock<LogFormat> = OnceLock::new();
-
-/// Reads the format from the words of a command line, which may be invalid otherwise, and from the variable of `log.format`.
-pub(super) fn read_format(words: &[OsString], variable: Option<OsString>) {
-    // A second start, in a test, keeps the first format.
-    let _ = FORMAT.set(format_of(words, variable));
+/// Whether the command line, which may be invalid otherwise, or the variable of `log.format` asks for JSON.
+pub(super) fn is_json() -> bool {
+    asks_for_json(std::env::args_os().skip(1), std::env::var_os("SLOTKEEPER_LOG_FORMAT"))
 }
 
-fn format_of(words: &[OsString], variable: Option<OsString>) -> LogFormat {
-    const FLAG: &str = "--log-format";
+fn asks_for_json(words: impl Iterator<Item = OsString>, variable: Option<OsString>) -> bool {
+    let words = words.take_while(|word| word != "--").map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<_> = words.collect();
     // Only these two have a log.
     if !words.first().is_some_and(|command| command == "agent" || command == "run") {
-        return LogFormat::Text;
+        return false;
     }
-    let flags = words.iter().take_while(|word| *word != "--");
-    let mut flags = flags.filter_map(|word| word.to_str()).skip_while(|word| !word.starts_with(FLAG));
-    let flag = flags.next().and_then(|word| match word.strip_prefix(FLAG)? {
-        "" => flags.next().map(str::to_owned),
-        rest => rest.strip_prefix('=').map(str::to_owned),
+    let flag = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--log-format")? {
+        "" => words.get(at + 1).map(String::as_str),
+        rest => rest.strip_prefix('='),
     });
-    match flag.or(variable.and_then(|value| value.into_string().ok())).as_deref() {
-        Some("json") => LogFormat::Json,
-        Some(_) | None => LogFormat::Text,
-    }
-}
-
-/// Whether the command line asks for JSON.
-pub(super) fn is_json() -> bool {
-    FORMAT.get() == Some(&LogFormat::Json)
+    flag.map_or_else(|| variable.is_some_and(|format| format == "json"), |format| format == "json")
 }
 
 /// Has a helper process of an agent log in the format of its agent.
@@ -76,20 +62,20 @@ mod tests {
 
     #[test]
     fn the_format_is_known_before_the_command_line_is_valid() {
-        use LogFormat::{Json, Text};
         for (line, variable, expected) in [
-            ("agent --log-format json", None, Json),
-            ("run p --log-format=json --wrong -- true", None, Json),
-            ("agent", Some("json"), Json),
-            ("agent --log-format text", Some("json"), Text),
-            ("run p -- echo --log-format json", None, Text),
-            ("agent --log-format", None, Text),
-            ("wait", Some("json"), Text),
-            ("agent", Some("yaml"), Text),
-            ("", None, Text),
+            ("agent --log-format json", None, true),
+            ("run p --log-format=json --wrong -- true", None, true),
+            ("run p --wrong --log-format=json -- true", None, true),
+            ("agent", Some("json"), true),
+            ("agent --log-format text", Some("json"), false),
+            ("run p -- echo --log-format json", None, false),
+            ("agent --log-format", None, false),
+            ("wait", Some("json"), false),
+            ("agent", Some("yaml"), false),
+            ("", None, false),
         ] {
-            let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
-            assert_eq!(format_of(&words, variable.map(OsString::from)), expected, "{line}");
+            let words = line.split_whitespace().map(OsString::from);
+            assert_eq!(asks_for_json(words, variable.map(OsString::from)), expected, "{line}");
         }
     }
 }

@@ -13,6 +13,10 @@ use crate::files;
 
 /// A manual page is readable for every user.
 const MODE: u32 = 0o644;
+/// The last section of the page of a command.
+const SEE_ALSO: &str = ".SH \"SEE ALSO\"
+\\fBslotkeeper\\fR(1) for what all commands share: exit codes, variables, files.
+";
 
 /// Print the manual page, or write one per command.
 #[derive(Debug, Args)]
@@ -24,51 +28,31 @@ pub(super) struct Man {
 
 impl Man {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let pages = pages()?;
+        let mut main = shown().disable_help_subcommand(true);
+        main.build();
         let Some(dir) = self.dir else {
-            if let Some(Page { text, .. }) = pages.first() {
-                io::stdout().write_all(text)?;
-            }
+            io::stdout().write_all(&page(&main, true)?)?;
             return Ok(Exit::Done);
         };
         fs::create_dir_all(&dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
-        for Page { file, text } in pages {
-            let path = dir.join(file);
-            files::replace(&path, &text, MODE)?;
+        files::replace(&dir.join("slotkeeper.1"), &page(&main, true)?, MODE)?;
+        for command in main.get_subcommands() {
+            let file = dir.join(format!("slotkeeper-{}.1", command.get_name()));
+            files::replace(&file, &page(command, false)?, MODE)?;
         }
         Ok(Exit::Done)
     }
 }
 
-/// A manual page.
-struct Page {
-    /// Its file name.
-    file: String,
-    /// In roff.
-    text: Vec<u8>,
-}
-
-fn display_name(command: &Command) -> &str {
-    command.get_display_name().unwrap_or_else(|| command.get_name())
-}
-
-/// The main page, then one per command.
-fn pages() -> io::Result<Vec<Page>> {
-    let mut main = shown().disable_help_subcommand(true);
-    main.build();
-    std::iter::once(&main).chain(main.get_subcommands()).map(|command| page(command, &main)).collect()
-}
-
-fn page(command: &Command, main: &Command) -> io::Result<Page> {
-    let is_main = command.get_name() == main.get_name();
+fn page(command: &Command, is_main: bool) -> io::Result<Vec<u8>> {
     // The derived synopsis omits the `--` of a usage.
     let usage = command.clone().render_usage().to_string();
-    let usage = usage.trim_start_matches("Usage: ").to_owned();
-    let page = clap_mangen::Man::new(command.clone().override_usage(usage));
-    let version = main.get_version().unwrap_or_default();
+    let page =
+        clap_mangen::Man::new(command.clone().override_usage(usage.trim_start_matches("Usage: ").to_owned()));
+    let name = command.get_display_name().unwrap_or("slotkeeper");
     let mut text = Vec::new();
     // Written here, since the library omits an empty date, and every later field then moves up.
-    writeln!(text, r#".TH {} 1 "" "slotkeeper {version}" "slotkeeper""#, display_name(command))?;
+    writeln!(text, r#".TH {name} 1 "" "slotkeeper {}" "slotkeeper""#, env!("CARGO_PKG_VERSION"))?;
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
     page.render_description_section(&mut text)?;
@@ -76,22 +60,35 @@ fn page(command: &Command, main: &Command) -> io::Result<Page> {
     if is_main {
         page.render_subcommands_section(&mut text)?;
     }
-    for section in manual::sections(command.get_name()) {
-        let mut roff = Roff::new();
-        roff.control("SH", [section.heading]);
-        for (term, meaning) in section.entries {
-            roff.control("TP", []).text([bold(*term)]).text([roman(format!("{meaning}."))]);
-        }
-        roff.to_writer(&mut text)?;
+    for part in manual::texts(command.get_name()) {
+        sections(part).to_writer(&mut text)?;
     }
     if !is_main {
-        let mut roff = Roff::new();
-        roff.control("SH", ["SEE ALSO"]);
-        roff.text([
-            bold("slotkeeper"),
-            roman("(1) for what all commands share: exit codes, variables, files."),
-        ]);
-        roff.to_writer(&mut text)?;
+        text.write_all(SEE_ALSO.as_bytes())?;
     }
-    Ok(Page { file: page.get_filename(), text })
+    Ok(text)
+}
+
+/// A text of help as sections: headings, then terms that two spaces begin and end, each with its meaning.
+fn sections(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    for line in text.lines() {
+        match (line.strip_suffix(':'), line.strip_prefix("  ")) {
+            (Some(heading), None) => {
+                roff.control("SH", [heading.to_uppercase().as_str()]);
+            }
+            (_, Some(meaning)) if meaning.starts_with(' ') => {
+                roff.text([roman(meaning.trim())]);
+            }
+            (_, Some(entry)) => {
+                let (term, meaning) = entry.split_once("  ").unwrap_or((entry, ""));
+                roff.control("TP", []).text([bold(term)]);
+                if !meaning.is_empty() {
+                    roff.text([roman(meaning.trim())]);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+    roff
 }

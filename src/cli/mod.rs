@@ -1,15 +1,14 @@
 //! The command line: one file per subcommand.
 
-use std::ffi::OsString;
 use std::fmt::Display;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::config::{Faults, LogFormat};
+use crate::config::Faults;
 use crate::escape::escape_control_chars;
 use crate::exit::{Ended, Exit};
 use crate::files::FileError;
@@ -19,7 +18,6 @@ use slotkeeper_consul::SetupError;
 
 mod agent;
 mod check;
-mod complete;
 mod completions;
 mod consent;
 mod consul_flags;
@@ -28,9 +26,7 @@ mod dev;
 mod doctor;
 mod early;
 mod evict;
-mod groups;
 mod guard;
-mod habits;
 mod inspect;
 mod install;
 mod interrupt;
@@ -69,7 +65,7 @@ const EXPLAINED: [&str; 3] = ["agent", "run", "wait"];
 
 /// Holds slots of Consul semaphores for the workload beside it.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_long_help = manual::help("slotkeeper"))]
+#[command(version, propagate_version = true, help_template = manual::COMMANDS, after_long_help = manual::PROGRAM)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -94,19 +90,12 @@ enum Command {
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
-    Complete(complete::Complete),
     Man(man::Man),
     Install(install::Install),
     Dev(dev::Dev),
     Version(version::Version),
     Guard(guard::Guard),
     Exec(guard::Exec),
-}
-
-/// Parses the command line.
-fn parse<W: Into<OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Cli, clap::Error> {
-    let matches = groups::grouped(Cli::command()).try_get_matches_from(words)?;
-    Cli::from_arg_matches(&matches)
 }
 
 /// The command line without hidden commands, for generated pages and completions.
@@ -123,9 +112,7 @@ fn shown() -> clap::Command {
 
 /// Parses the command line, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    early::read_format(&words, std::env::var_os("SLOTKEEPER_LOG_FORMAT"));
-    let cli = match parse(std::env::args_os()) {
+    let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
@@ -133,16 +120,13 @@ pub fn main() -> ExitCode {
             if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
                 termination::write(error.to_string().lines().next().unwrap_or_default());
             }
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
             // A failure to print this is ignored.
-            let _ = match habits::corrected(&words).filter(|_| exit == Exit::Usage) {
-                Some(meant) => print_correction(first, &meant),
-                None if exit == Exit::Usage && early::is_json() => {
-                    let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
-                    early::say(bare(&lines.collect::<Vec<_>>().join(" ")))
-                }
-                None => error.print(),
+            let _ = if exit == Exit::Usage && early::is_json() {
+                let text = error.to_string();
+                let lines: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+                early::say(lines.join(" ").trim_start_matches("error: "))
+            } else {
+                error.print()
             };
             return exit.into();
         }
@@ -165,7 +149,6 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
-        Command::Complete(complete) => complete.run(),
         Command::Man(man) => man.run(),
         Command::Install(install) => install.run(),
         Command::Dev(dev) => dev.run(),
@@ -224,19 +207,6 @@ fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
     let why = why.into();
     early::say(&why)?;
     Ok(Ended::because(exit, why))
-}
-
-/// Prints what is wrong with a command line, and the one that was meant.
-fn print_correction(wrong: &str, meant: &str) -> io::Result<()> {
-    let wrong = bare(wrong);
-    let why = format!("{wrong}; did you mean: {meant}");
-    let text = format!("slotkeeper: {wrong}; did you mean:\n\n    {meant}\n");
-    early::say_in(LogFormat::default(), &why, &text)
-}
-
-/// The message of clap's error.
-fn bare(error: &str) -> &str {
-    error.trim_start_matches("error: ")
 }
 
 /// Prints an error or warning with the program's name.

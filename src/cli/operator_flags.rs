@@ -37,16 +37,6 @@ pub(super) struct OperatorFlags {
     consul: ConsulFlags,
 }
 
-/// What flags, environment and file configure.
-pub(super) struct Connection {
-    /// How to reach Consul.
-    pub(super) settings: Settings,
-    /// The prefixes of the file's semaphores and locks, by their names.
-    pub(super) names: BTreeMap<String, String>,
-    /// Lines for standard error.
-    warnings: Vec<String>,
-}
-
 impl OperatorFlags {
     /// A client of the Consul that the flags, the environment and the file configure, and the prefix that `written` means.
     pub(super) fn target(&self, written: &str) -> anyhow::Result<(Client, String)> {
@@ -56,36 +46,28 @@ impl OperatorFlags {
 
     /// As [`Self::target`], for a command that may be about all of Consul.
     pub(super) fn connect(&self, written: Option<&str>) -> anyhow::Result<(Client, Option<String>)> {
-        let connection = self.connection()?;
-        for warning in &connection.warnings {
+        let (Loaded { config: settings, warnings }, names) = self.read()?;
+        for warning in warnings {
             writeln!(io::stderr(), "{warning}")?;
         }
-        let prefix = written.map(|written| connection.prefix(written));
-        let client = Client::new(&connection.settings, Arc::new(AddressReports));
+        let prefix = written.map(|written| names.get(written).cloned().unwrap_or_else(|| written.to_owned()));
+        let client = Client::new(&settings, Arc::new(AddressReports));
         Ok((client.context("cannot create a client for Consul")?, prefix))
     }
 
-    /// What flags, environment and file configure.
-    pub(super) fn connection(&self) -> Result<Connection, Faults> {
+    /// How to reach Consul, and the prefixes of the file's semaphores and locks by their names.
+    fn read(&self) -> Result<(Loaded<Settings>, BTreeMap<String, String>), Faults> {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
         let environment = Environment::of_process();
         let Some(path) = &self.config else {
-            let Loaded { config, warnings } = config::consul_settings(&overrides, &environment)?;
-            return Ok(Connection { settings: config, names: BTreeMap::new(), warnings });
+            return Ok((config::consul_settings(&overrides, &environment)?, BTreeMap::new()));
         };
         let Loaded { config, warnings } = config::load(path, &overrides, &environment)?;
         let entries = config.semaphores.iter().map(|semaphore| &semaphore.entry).chain(&config.locks);
         let prefix = |key: &str| key.strip_suffix("/.lock").unwrap_or(key).to_owned();
         let names = entries.map(|entry| (entry.name.clone(), prefix(&entry.key))).collect();
-        Ok(Connection { settings: config.consul, names, warnings })
-    }
-}
-
-impl Connection {
-    /// The prefix that `written` means: that of an entry of this name, else itself.
-    pub(super) fn prefix(&self, written: &str) -> String {
-        self.names.get(written).cloned().unwrap_or_else(|| written.to_owned())
+        Ok((Loaded { config: config.consul, warnings }, names))
     }
 }
 

@@ -14,7 +14,7 @@ use clap::{ArgAction, Args};
 use super::log_flags::LogFlags;
 use super::set_limit::number_of_slots;
 use super::start::{self, Purpose};
-use super::{ConsulFlags, Ended, Exit, end_with, habits, print_correction};
+use super::{ConsulFlags, Ended, Exit, end_with};
 use crate::agent::{Files, ReadConfig};
 use crate::config::{
     self, CommandRules, Config, Environment, Faults, Identity, Loaded, Naming, Overrides, Unfit,
@@ -49,7 +49,7 @@ const USAGE: &str = "slotkeeper run [OPTIONS] PREFIX [-n N] -- CMD...\n       sl
 /// the command's own code, or with 128 and the number of the signal that ended it; with 75 if the acquisition timed out, and with 80
 /// if the slot was lost.
 #[derive(Debug, Args)]
-#[command(override_usage = USAGE, after_long_help = super::manual::help("run"), disable_help_flag = true, disable_version_flag = true)]
+#[command(override_usage = USAGE, after_long_help = super::manual::RUN, disable_help_flag = true, disable_version_flag = true)]
 pub(super) struct Run {
     /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
     #[arg(value_name = "PREFIX")]
@@ -203,15 +203,13 @@ impl Run {
                 "a lock has one holder; omit --lock for a semaphore, or --limit for a lock",
             )?);
         }
-        if !self.shell && habits::is_shell_line(&self.command) {
-            let wrong =
-                format!("no program is called `{}`", self.command[0].to_string_lossy().escape_debug());
-            let words: Vec<_> = std::env::args_os().skip(1).collect();
-            print_correction(
-                &wrong,
-                &habits::corrected(&words).unwrap_or_else(|| "slotkeeper run … --shell -- …".to_owned()),
-            )?;
-            return Ok(Ended::because(Exit::Usage, wrong));
+        if !self.shell && is_shell_line(&self.command) {
+            let line = self.command[0].to_string_lossy();
+            let why = format!(
+                "no program is called `{}`; pass --shell for a line of the shell, or its words without quotes",
+                line.escape_debug()
+            );
+            return Ok(end_with(Exit::Usage, why)?);
         }
         let mut files = match self.output_files() {
             Ok(files) => files,
@@ -377,6 +375,13 @@ impl Run {
     fn wait(&self) -> Option<String> {
         self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show)
     }
+}
+
+/// A command of one word with spaces, which is not the name of a program: `consul lock` passes it to a shell.
+fn is_shell_line(command: &[OsString]) -> bool {
+    let [word] = command else { return false };
+    let has_spaces = word.to_string_lossy().trim().contains(char::is_whitespace);
+    has_spaces && exec::foreseen_failure(word).is_some_and(|(code, _)| code == exec::NOT_FOUND)
 }
 
 /// The semaphore's name in metrics and variables: the last part of its prefix, as far as it is a valid name.

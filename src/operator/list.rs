@@ -234,16 +234,6 @@ fn is_session(text: &str) -> bool {
     text.len() == ID_CHARS && uuid::Uuid::try_parse(text).is_ok()
 }
 
-/// The prefixes of semaphores and locks whose `.lock` begins with a text.
-///
-/// # Errors
-///
-/// [`Error::Failed`].
-pub async fn beginning_with(client: &Client, text: &str) -> Result<Vec<String>, Error> {
-    let names = names(client, text, Read::default()).await?.value;
-    Ok(prefixes(&names).map(str::to_owned).collect())
-}
-
 /// The folder with the semaphores and locks that are nearest to a prefix at which there is none, and their prefixes: those below
 /// the prefix, else those below the folder that contains it. One request; `None` if there are none.
 ///
@@ -253,8 +243,9 @@ pub async fn beginning_with(client: &Client, text: &str) -> Result<Vec<String>, 
 pub async fn neighbours(client: &Client, prefix: &str) -> Result<Option<(String, Vec<String>)>, Error> {
     let own = format!("{prefix}/");
     let folder = prefix.rsplit_once('/').map_or_else(|| own.clone(), |(folder, _)| format!("{folder}/"));
-    let found = beginning_with(client, &folder).await?;
-    let (below, beside): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.starts_with(&own));
+    let names = names(client, &folder, Read::default()).await?.value;
+    let (below, beside): (Vec<_>, Vec<_>) =
+        prefixes(&names).map(str::to_owned).partition(|one| one.starts_with(&own));
     let nearest = if below.is_empty() { (folder, beside) } else { (own, below) };
     Ok(Some(nearest).filter(|(_, prefixes)| !prefixes.is_empty()))
 }

@@ -76,7 +76,7 @@ fn failures_before_the_start_are_json_too() {
         // The file itself says so, and each fault is one line.
         (&["agent", "--config", wrong], "", 78, &["limit", "prefix"]),
         (&["agent", "--log-format=json", "--nonsense"], "", 64, &["unexpected argument"]),
-        (&["run", "--log-format", "json", "p", "sleep", "1"], "", 64, &["slotkeeper run"]),
+        (&["run", "--log-format", "json", "p", "sleep", "1"], "", 64, &["unexpected argument 'sleep'"]),
         (&["run", "--log-format", "json", "--", "true"], "", 64, &["no slot is named"]),
         (&["agent"], "json", 64, &["not provided: --config <FILE>"]),
     ] {

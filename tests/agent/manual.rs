@@ -4,11 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use slotkeeper_consul::Put;
-
-use crate::consul::Consul;
-use crate::operator::Operator;
-use crate::process::{BINARY, Home};
+use crate::process::BINARY;
 
 /// One of mandoc, zsh and fish.
 fn reader(name: &str) -> Command {
@@ -109,99 +105,8 @@ fn bash_offers(script: &Path, words: &[&str]) -> Vec<String> {
         "$(complete -p slotkeeper | sed 's/.*-F \([^ ]*\).*/\1/')" slotkeeper "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\n' "${COMPREPLY[@]}""#;
     let mut bash = Command::new("bash");
-    bash.args(["-c", complete]).arg(script).args(words).env("PATH", path());
+    bash.args(["-c", complete]).arg(script).args(words);
     output(&mut bash).lines().map(str::to_owned).collect()
-}
-
-/// The usual one, with the binary.
-fn path() -> String {
-    let folder = Path::new(BINARY).parent().unwrap().display();
-    format!("{folder}:{}", std::env::var("PATH").unwrap())
-}
-
-/// Prefixes, sessions and names, as Consul and the configuration have them.
-#[test]
-fn shells_offer_what_is_in_consul() {
-    let consul = Consul::start();
-    let operator = Operator::at(&consul.address());
-    for prefix in
-        ["service/warehouse/writers", "service/warehouse/readers", "service/odd name", "service/a:b"]
-    {
-        operator.put(&format!("{prefix}/.lock"), r#"{"Limit":1,"Holders":[]}"#, Put::Plain, 0);
-    }
-    let session = operator.create_session();
-    let holder = format!("service/warehouse/writers/{session}");
-    operator.put(&holder, "", Put::Acquire(&session), 0);
-    let home = Home::new();
-    home.configure(
-        &consul.address(),
-        "semaphores: [{name: nightly, prefix: service/warehouse/writers, limit: 1}]",
-    );
-    let config = home.path("config.yaml");
-    let config = config.to_str().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let script = |shell: &str| {
-        let path = folder.path().join(shell);
-        std::fs::write(&path, slotkeeper(&["completions", shell])).unwrap();
-        path
-    };
-    let bash = script("bash");
-    let port = consul.address().rsplit(':').next().unwrap().to_owned();
-    // Bash splits at `:` and `=`.
-    let at = ["--http-addr", "127.0.0.1", ":", &port];
-    let offers = |command: &str, words: &[&str]| bash_offers(&bash, &[&[command], &at[..], words].concat());
-    let warehouse = ["service/warehouse/readers", "service/warehouse/writers"];
-    assert_eq!(offers("inspect", &["service/w"]), warehouse);
-    assert_eq!(offers("list", &["service/w"]), warehouse);
-    assert_eq!(offers("inspect", &["service/a", ":", "b"]), ["b"]);
-    assert_eq!(
-        offers("evict", &["service/warehouse/writers", &session[..4]]),
-        std::slice::from_ref(&session)
-    );
-    assert_eq!(offers("evict", &["service/warehouse/writers", ""]), std::slice::from_ref(&session));
-    assert_eq!(offers("inspect", &["--wat"]), ["--watch"]);
-    assert!(offers("inspect", &["service/o"]).iter().all(|offer| !offer.contains("odd")));
-    assert_eq!(bash_offers(&bash, &["inspect", "--config", config, "nigh"]), ["nightly"]);
-    assert_eq!(
-        bash_offers(&bash, &["evict", "--config", config, "nightly", ""]),
-        std::slice::from_ref(&session)
-    );
-
-    let fish = script("fish");
-    let fish_offers = |typed: &str| {
-        let complete = format!("source {}; complete -C '{typed}'", fish.display());
-        let mut shell = reader("fish");
-        shell.args(["--no-config", "-c", &complete]).env("HOME", folder.path()).env("PATH", path());
-        output(shell.env("CONSUL_HTTP_ADDR", consul.address()))
-    };
-    assert_eq!(
-        fish_offers("slotkeeper inspect service/w"),
-        warehouse.map(|prefix| format!("{prefix}\n")).concat()
-    );
-    assert_eq!(
-        fish_offers(&format!("slotkeeper evict service/warehouse/writers {}", &session[..4])),
-        session + "\n"
-    );
-}
-
-/// A Consul that takes connections and never answers, and one that is not there.
-#[test]
-fn completion_waits_a_second_and_never_reports_an_error() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = listener.local_addr().unwrap().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let broken = folder.path().join("broken.yaml");
-    std::fs::write(&broken, "semaphores: 7\n").unwrap();
-    for flags in
-        [["--http-addr", &silent], ["--http-addr", "127.0.0.1:1"], ["--config", broken.to_str().unwrap()]]
-    {
-        #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
-        let began = std::time::Instant::now();
-        let words = [&["complete", "--", "slotkeeper", "inspect"], &flags[..], &["service/"]].concat();
-        let said = Command::new(BINARY).args(words).env_clear().output().unwrap();
-        assert_eq!((said.status.code(), said.stdout.len(), said.stderr.len()), (Some(0), 0, 0), "{flags:?}");
-        assert!(began.elapsed() < std::time::Duration::from_secs(10), "{flags:?}");
-    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The variables of `run`'s flags that no configuration key has.
 //!
+//! clap's `env` does not fit: it takes an empty variable for a value, lets a variable exclude a flag, names the flag in place of the
+//! variable, and ends with 64.
+//!
 //! A flag wins over every variable, also over one for another flag that excludes it. A variable whose value does not fit the flags,
 //! such as more slots than the limit, is an error. With `--config` the variables of PREFIX's flags have no effect, as the file has what they set.
 
@@ -57,15 +60,9 @@ impl Run {
         }
         if self.is_semaphore() {
             fill(&mut self.slots, variable, "SLOTKEEPER_SLOTS", number)?;
-            fill(&mut self.priority, variable, "SLOTKEEPER_PRIORITY", |text| {
-                text.parse().map_err(|_| {
-                    quoted(text, &format!("write a whole number from {} to {}", i32::MIN, i32::MAX))
-                })
-            })?;
-            fill(&mut self.format, variable, "SLOTKEEPER_FORMAT", |text| Ok::<_, String>(text.to_owned()))?;
-            fill(&mut self.limit_policy, variable, "SLOTKEEPER_LIMIT_POLICY", |text| {
-                Ok::<_, String>(text.to_owned())
-            })?;
+            fill(&mut self.priority, variable, "SLOTKEEPER_PRIORITY", priority)?;
+            fill(&mut self.format, variable, "SLOTKEEPER_FORMAT", str::parse)?;
+            fill(&mut self.limit_policy, variable, "SLOTKEEPER_LIMIT_POLICY", str::parse)?;
             fill(&mut self.prune_delay, variable, "SLOTKEEPER_PRUNE_DELAY", duration::parse)?;
         }
         Ok(())
@@ -74,6 +71,10 @@ impl Run {
 
 fn number(text: &str) -> Result<u32, String> {
     number_of_slots(text).map_err(|error| quoted(text, &error))
+}
+
+fn priority(text: &str) -> Result<i32, String> {
+    text.parse().map_err(|_| quoted(text, &format!("write a whole number from {} to {}", i32::MIN, i32::MAX)))
 }
 
 fn quoted(text: &str, error: &str) -> String {
