@@ -11,6 +11,7 @@ use crate::http::json::line;
 use crate::http::openapi::{PATH, READ_ONLY};
 
 #[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 struct Document {
     openapi: Value,
     info: Value,
@@ -45,4 +46,18 @@ pub(super) fn text(gate: &Gate) -> Vec<u8> {
         }
     }
     line(&document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_documents_parse_and_have_this_version() {
+        for text in [include_str!("openapi.json"), READ_ONLY] {
+            let document: Document = serde_json::from_str(text).unwrap();
+            assert_eq!(document.info["version"], env!("CARGO_PKG_VERSION"));
+            assert!(!document.paths.is_empty());
+        }
+    }
 }
