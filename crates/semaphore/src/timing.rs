@@ -20,8 +20,8 @@ pub(crate) const NEWCOMER_YIELD_PER_WRITE: Duration = Duration::from_millis(1);
 pub(crate) const MAX_WRITES_WITHOUT_CROWD: u64 = 4;
 /// A waiter leaves free slots for this long to the lookout.
 pub(crate) const LOOKOUT_YIELD: Duration = Duration::from_secs(1);
-/// A waiter reads within this time after it joined whether the lookout still exists: early enough to be
-/// served within 10 s. Most clients of a queue that moves are gone by then.
+/// A waiter reads within this time after it joined whether the lookout still exists: early enough to be served
+/// within 10 s, and late enough that most clients of a queue that moves have left it without this read.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(9);
 /// It reads once more within this time before its wait ends. A lookout that died before a client joined is then found by that
 /// client, however short its wait is.
