@@ -234,8 +234,10 @@ async fn look_again(address: &str) -> anyhow::Result<Seen> {
     let is_old = |one: &Semaphore| {
         let active = matches!(one.entry.state, State::Starting | State::Waiting | State::Held);
         let unnamed = |holder: &Holder| holder.who.is_none() && holder.foreign.is_none();
-        active
-            && (one.entry.seen_seconds_ago.is_none_or(|age| age > FRESH) || one.holders.iter().any(unnamed))
+        // A grant is known before `.lock` was read, which still names the former holder.
+        let precedes = one.entry.state == State::Held && !one.holders.iter().any(|holder| holder.mine);
+        let is_stale = one.entry.seen_seconds_ago.is_none_or(|age| age > FRESH);
+        active && (is_stale || precedes || one.holders.iter().any(unnamed))
     };
     for _ in 1..MAX_LOOKS {
         let seen = look(address).await?;

@@ -77,6 +77,9 @@ fn wait_probe_and_status_ask_the_local_agent() {
         assert_eq!(first.terminate(), Some(0));
         assert_eq!(waiting.join().unwrap(), Some(0));
     });
+    // It knew of its grant before it read `.lock` again, which named the first one.
+    let (_, table, _) = run(&["status", b[0], b[1]]);
+    assert!(table.contains("(this agent)"), "{table}");
 }
 
 /// The passage of time is no change: a wait has several answers of its agent, which differ in nothing else.
