@@ -97,7 +97,7 @@ pub struct Parts {
     pub watchdog: Arc<Watchdog>,
     /// The snapshots that the endpoints serve.
     pub status: watch::Sender<Arc<Snapshot>>,
-    /// That it ends, for the service manager.
+    /// Whether the agent ends, for the service manager.
     pub stopping: watch::Sender<bool>,
     /// Requests to stop or reload: the process's signals.
     pub signals: SignalRequests,
