@@ -134,6 +134,7 @@ fn after_its_session_was_destroyed(behavior: &str) -> (Option<Option<String>>, L
     assert_eq!(operator.holders(PREFIX), [before.as_str()], "Consul knows nothing of .lock");
     agent.signal(rustix::process::Signal::CONT);
     wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
+    wait_for("a new session", || !agent.session().is_empty() && agent.session() != before);
     agent.await_ready();
     assert_eq!(operator.holders(PREFIX), [agent.session()]);
     wait_for("the old contender to go", || operator.contender(PREFIX, &before).is_none());
