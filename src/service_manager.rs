@@ -3,18 +3,16 @@
 //! The reporter follows the snapshots on the servers' thread and never delays the loop. It reports that the loop makes progress
 //! only while it does, so that a stuck agent is ended by `WatchdogSec=`.
 
-mod report;
-mod schedule;
+mod words;
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::clock;
@@ -22,16 +20,51 @@ use crate::config::Naming;
 use crate::http::servers::Stop;
 use crate::log_events::SERVICE_MANAGER_NOT_NOTIFIED;
 use crate::status::Snapshot;
-use crate::watchdog::Watchdog;
-use report::{Message, Report, Reported, one_line};
-use schedule::Schedule;
+use crate::termination::in_time;
+use crate::watchdog::{HEARTBEAT, Watchdog};
 use slotkeeper_semaphore::Moment;
 
 /// Names the service manager's socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
+/// The shortest time between two reports: a crowd moves many times a second.
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest time between two reports of an agent that starts, stops or has a watchdog.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+/// While the agent starts or stops, each report extends its time-outs by this much.
+const EXTENSION: Duration = Duration::from_secs(30);
+/// Reports within `WatchdogSec=`, so that two may be late.
+const REPORTS_PER_WATCHDOG: u32 = 3;
+/// Without a round of the loop for this long, its progress is not reported. `WatchdogSec=` begins after this time, and both together
+/// must end before the lease does.
+const MAX_SILENCE: Duration = HEARTBEAT.saturating_mul(2);
 
-/// The longest wait for the last message.
-const MAX_SEND_TIME: Duration = Duration::from_secs(1);
+/// What the service manager is told. Systemd ignores what it knows already.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Report {
+    /// All required slots were held at some time: the start is complete.
+    ready: bool,
+    /// A stop was requested, or the agent has decided to end.
+    stopping: bool,
+    status: String,
+    /// The loop makes progress, and the time-out of the start or of the stop counts.
+    extends: bool,
+    /// The loop makes progress, and the service manager has a watchdog for this process.
+    watchdog: bool,
+}
+
+impl Report {
+    fn send(&self) -> io::Result<()> {
+        let micros = EXTENSION.as_micros().try_into().unwrap_or(u32::MAX);
+        let states = [
+            self.ready.then_some(NotifyState::Ready),
+            self.stopping.then_some(NotifyState::Stopping),
+            Some(NotifyState::Status(&self.status)),
+            self.watchdog.then_some(NotifyState::Watchdog),
+            self.extends.then_some(NotifyState::ExtendTimeoutUsec(micros)),
+        ];
+        sd_notify::notify(&states.into_iter().flatten().collect::<Vec<_>>())
+    }
+}
 
 /// Reports to the service manager that started this process.
 #[derive(Debug)]
@@ -39,13 +72,14 @@ pub struct Reporter {
     /// For messages to operators.
     socket: PathBuf,
     snapshots: watch::Receiver<Arc<Snapshot>>,
-    /// A stop was requested, or the agent has decided to end.
     stopping: watch::Receiver<bool>,
     watchdog: Arc<Watchdog>,
     naming: Naming,
-    reported: Reported,
-    schedule: Schedule,
-    /// The last message could not be sent, which is logged once.
+    /// The time of `WatchdogSec=`, if it is meant for this process.
+    watchdog_time: Option<Duration>,
+    /// The last report that was sent.
+    sent: Report,
+    /// The last report could not be sent, which is logged once.
     failed: bool,
 }
 
@@ -58,9 +92,8 @@ impl Reporter {
         naming: Naming,
     ) -> Option<Self> {
         let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty())?.into();
-        let schedule = Schedule::new(sd_notify::watchdog_enabled(), clock::now());
-        let reported = Reported::default();
-        Some(Self { socket, snapshots, stopping, watchdog, naming, reported, schedule, failed: false })
+        let (watchdog_time, sent) = (sd_notify::watchdog_enabled(), Report::default());
+        Some(Self { socket, snapshots, stopping, watchdog, naming, watchdog_time, sent, failed: false })
     }
 
     /// Reports until the servers end.
@@ -69,90 +102,79 @@ impl Reporter {
     ///
     /// None: without a service manager the agent goes on.
     pub async fn run(mut self, mut stop: Stop) -> io::Result<()> {
+        let interval = self.watchdog_time.map_or(MAX_INTERVAL, |time| time / REPORTS_PER_WATCHDOG);
+        let pause = MIN_INTERVAL.min(interval);
         loop {
-            let due = self.report().await;
-            let pause = tokio::time::sleep(due.since(clock::now()));
+            self.report().await;
+            let news = async {
+                sleep(pause).await;
+                // Its end is an occasion too.
+                let _ = timeout(interval.saturating_sub(pause), self.snapshots.changed()).await;
+            };
             tokio::select! {
                 () = &mut stop => {
                     self.report().await;
                     return Ok(());
                 }
-                () = pause => {}
                 changed = self.stopping.changed() => if changed.is_err() {
                     // The agent has gone, and this thread follows.
                     stop.await;
                     return Ok(());
                 },
-                Ok(()) = self.snapshots.changed() => self.schedule.stale(),
+                () = news => {}
             }
         }
     }
 
-    /// Sends what is due. Returns when the next message is.
-    async fn report(&mut self) -> Moment {
-        let now = clock::now();
+    /// Sends what is due.
+    async fn report(&mut self) {
+        let report = self.compose(clock::now());
+        if report == self.sent && !report.extends && !report.watchdog {
+            return;
+        }
+        let message = report.clone();
+        // A send blocks while the service manager does not read.
+        let sent = tokio::task::spawn_blocking(move || message.send()).await;
+        match sent.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(()) => {
+                self.failed = false;
+                self.sent = report;
+            }
+            Err(error) if std::mem::replace(&mut self.failed, true) => {
+                debug!(%error, socket = %self.socket.display(), "{SERVICE_MANAGER_NOT_NOTIFIED}");
+            }
+            Err(error) => {
+                warn!(%error, socket = %self.socket.display(), "{SERVICE_MANAGER_NOT_NOTIFIED}; retrying");
+            }
+        }
+    }
+
+    fn compose(&mut self, now: Moment) -> Report {
         let stopping = *self.stopping.borrow_and_update();
         // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update());
-        let status = self.schedule.take_status(now);
-        let status = status.then(|| report::status(&snapshot, stopping, self.naming, now));
-        let report = Report { started_up: snapshot.started_up, stopping, status };
-        let (mut messages, reported) = self.reported.news(report);
-        messages.extend(self.schedule.progress(reported.is_timed(), self.watchdog.silence(now), now));
-        if messages.is_empty() {
-            self.reported = reported;
-        } else {
-            self.send(messages, reported).await;
-        }
-        self.schedule.next(now)
-    }
-
-    async fn send(&mut self, messages: Vec<Message>, reported: Reported) {
-        // A send blocks while the service manager does not read.
-        let sent = tokio::task::spawn_blocking(move || messages.iter().try_for_each(send));
-        match sent.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(()) => {
-                self.failed = false;
-                self.reported = reported;
-            }
-            Err(error) => {
-                // It is due again.
-                self.schedule.stale();
-                if std::mem::replace(&mut self.failed, true) {
-                    debug!(%error, socket = %self.socket.display(), "{SERVICE_MANAGER_NOT_NOTIFIED}");
-                } else {
-                    warn!(%error, socket = %self.socket.display(), "{SERVICE_MANAGER_NOT_NOTIFIED}; retrying");
-                }
-            }
-        }
-    }
-}
-
-fn send(message: &Message) -> io::Result<()> {
-    match message {
-        Message::Ready => sd_notify::notify(&[NotifyState::Ready]),
-        Message::Stopping => sd_notify::notify(&[NotifyState::Stopping]),
-        Message::Status(text) => sd_notify::notify(&[NotifyState::Status(text)]),
-        Message::Watchdog => sd_notify::notify(&[NotifyState::Watchdog]),
-        Message::Extend(time) => {
-            let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-            sd_notify::notify(&[NotifyState::ExtendTimeoutUsec(micros)])
-        }
+        let (ready, stopping) = (self.sent.ready || snapshot.started_up, self.sent.stopping || stopping);
+        let status = words::status(&snapshot, stopping, self.naming, now);
+        let alive = self.watchdog.silence(now) < MAX_SILENCE;
+        let (extends, watchdog) = (alive && (!ready || stopping), alive && self.watchdog_time.is_some());
+        Report { ready, stopping, status, extends, watchdog }
     }
 }
 
 /// Reports why this process ends, which `systemctl status` shows. A failure changes nothing else.
 pub(crate) fn report_end(why: &str) {
-    if std::env::var_os(SOCKET).is_none() {
-        return;
+    if std::env::var_os(SOCKET).is_some() {
+        let why = words::one_line(why);
+        let _ = in_time(move || sd_notify::notify(&[NotifyState::Status(&why)]));
     }
-    let message = Message::Status(one_line(why));
-    let (done, is_done) = channel();
-    let sender = thread::Builder::new().name("last report".into()).spawn(move || {
-        // After the timeout the receiver is gone.
-        let _ = done.send(send(&message));
-    });
-    if sender.is_ok() {
-        let _ = is_done.recv_timeout(MAX_SEND_TIME);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_outs_are_extended_well_before_they_end() {
+        assert!(MAX_INTERVAL * 2 + MAX_SILENCE <= EXTENSION);
     }
 }

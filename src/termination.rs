@@ -21,7 +21,7 @@ use slotkeeper_semaphore::printable;
 pub(crate) const VARIABLE: &str = "SLOTKEEPER_TERMINATION_MESSAGE";
 /// The largest message that Kubernetes reads.
 const MAX_BYTES: usize = 4096;
-/// The longest wait for the write: a disk may hang.
+/// The longest wait for a write: a disk may hang.
 const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// Replaces the file's content with the reason why this process ends, if the environment names a file.
@@ -29,16 +29,18 @@ pub(crate) fn write(why: &str) {
     let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) else {
         return;
     };
-    if let Err(error) = write_in_time(path.clone(), sentence(why)) {
+    let (file, text) = (path.clone(), sentence(why));
+    if let Err(error) = in_time(move || replace(&file, &text)) {
         debug!(path = %path.display(), %error, "{TERMINATION_MESSAGE_NOT_WRITTEN}");
     }
 }
 
-fn write_in_time(path: PathBuf, text: String) -> io::Result<()> {
+/// Tells somebody why this process ends, on a thread that may be left behind.
+pub(crate) fn in_time(tell: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     let (done, is_done) = channel();
-    thread::Builder::new().name("termination".into()).spawn(move || {
+    thread::Builder::new().name("last words".into()).spawn(move || {
         // After the timeout the receiver is gone.
-        let _ = done.send(replace(&path, &text));
+        let _ = done.send(tell());
     })?;
     is_done.recv_timeout(MAX_TIME).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
@@ -86,11 +88,11 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "short");
         let fifo = folder.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(write_in_time(fifo, "short".into()).is_err());
+        assert!(replace(&fifo, "short").is_err());
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(write_in_time(link, "through a link".into()).is_err());
-        assert!(write_in_time(folder.path().join("none/message"), "short".into()).is_err());
+        assert!(replace(&link, "through a link").is_err());
+        assert!(replace(&folder.path().join("none/message"), "short").is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "short");
     }
 }
