@@ -18,8 +18,6 @@ mod files;
 mod http;
 mod log_events;
 mod metrics;
-#[cfg(test)]
-mod module_graph;
 mod operator;
 mod progress;
 mod reload_report;
@@ -33,6 +31,7 @@ mod telemetry;
 mod termination;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
+#[path = "../fuzz/untrusted_input/mod.rs"]
 pub mod untrusted_input;
 mod user;
 mod watchdog;

@@ -63,6 +63,7 @@ mod logs;
 mod lookout;
 mod loss;
 mod manual;
+mod module_graph;
 mod names;
 mod openapi;
 mod outage;

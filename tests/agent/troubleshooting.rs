@@ -65,7 +65,7 @@ const EXEMPT: &[Exempt] = &[
     some("src/http/events.rs", &["event: alive", "id: … event:"], "the stream's syntax"),
     some("src/status/changes.rs", &["this names no event"], "never shown: the stream then begins anew"),
     some("src/log_events.rs", &["ready", "not ready"], "readiness, which is logged as information"),
-    all("src/service_manager/report.rs", "the status that systemctl shows"),
+    all("src/service_manager/words.rs", "the status that systemctl shows"),
     all("src/agent/journal.rs", "what happened, for the event stream"),
     some("src/agent/ending.rs", &["the workload is done"], "an end as intended"),
     some("src/agent/workload.rs", &["the command has ended"], "an end as intended"),

@@ -10,7 +10,7 @@ const SOURCES: &[&str] =
 /// The constants of all log texts, which are messages where they are logged at `warn` or `error`.
 const CONSTANTS: &str = "src/log_events.rs";
 /// Only in tests and fuzzing.
-const TESTS: &[&str] = &["tests", "tests.rs", "untrusted_input", "module_graph.rs"];
+const TESTS: &[&str] = &["tests", "tests.rs"];
 
 /// What stands for a value.
 pub const VALUE: char = '…';

@@ -21,7 +21,7 @@ fn graph(sources: &Path) -> Graph {
             }
             let module = path.strip_prefix(sources).unwrap().iter().next().unwrap().to_str().unwrap();
             let module = module.trim_end_matches(".rs");
-            if matches!(module, "lib" | "main" | "module_graph") || path.ends_with("tests.rs") {
+            if matches!(module, "lib" | "main") || path.ends_with("tests.rs") {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
