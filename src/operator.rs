@@ -7,18 +7,21 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::bridge;
-use slotkeeper_consul::{Client, Indexed, Kind, Read, Session};
+use crate::status::Kind;
+use slotkeeper_consul::{Client, Indexed, Read, Session};
 use slotkeeper_semaphore::plan::Write;
 use slotkeeper_semaphore::{Commit, Failure, FailureKind, LockKeyState, View};
 
 pub mod evict;
+mod inspection;
 pub mod list;
-mod participants;
+mod poll;
 mod prefix_snapshot;
 pub mod rings;
 
-pub use participants::{Part, Participant, Role};
-pub use prefix_snapshot::{Found, Hidden, Inspection, PrefixSnapshot, SESSIONS, WAIT, Waiter, Watch};
+pub use inspection::{Found, Inspection, Participant, ParticipantState, SessionRow, ttl_seconds, word};
+pub use poll::Poll;
+pub use prefix_snapshot::{PrefixSnapshot, SESSIONS, Watch};
 
 /// Failed attempts in a row.
 const MAX_ATTEMPTS: u32 = 20;
@@ -89,11 +92,23 @@ impl Error {
 
 /// What an operator reads and changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub struct Place {
+    /// Which of the two it is.
+    pub kind: Kind,
+    /// The semaphore's prefix, or the lock's key.
+    pub key: String,
+}
+
+impl Place {
     /// The semaphore at a prefix.
-    Semaphore(String),
+    pub fn semaphore(prefix: &str) -> Self {
+        Self { kind: Kind::Semaphore, key: prefix.to_owned() }
+    }
+
     /// The single-key lock at a key.
-    Lock(String),
+    pub fn lock(key: &str) -> Self {
+        Self { kind: Kind::Lock, key: key.to_owned() }
+    }
 }
 
 /// A semaphore before and after a change. Both are the same if there was nothing to do.
@@ -111,12 +126,13 @@ pub struct Changed {
 ///
 /// [`Error::Failed`].
 pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
-    match place {
-        Place::Semaphore(prefix) => {
-            let listing = bridge::list(client, prefix, Read::consistent()).await.map_err(Error::Failed)?;
-            Ok(View::of_listing(prefix, listing))
+    let Place { kind, key } = place;
+    match kind {
+        Kind::Semaphore => {
+            let listing = bridge::list(client, key, Read::consistent()).await.map_err(Error::Failed)?;
+            Ok(View::of_listing(key, listing))
         }
-        Place::Lock(key) => {
+        Kind::Lock => {
             let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
             Ok(View::of_key(key, reading.pair, reading.index))
         }
@@ -129,13 +145,7 @@ pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
 ///
 /// [`Error::Failed`].
 pub async fn sessions(client: &Client, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
-    let answer = match client.session_list(read).await {
-        // A long poll that was cut is no failure: read without waiting.
-        Err(error) if matches!(error.kind, Kind::Cut(_)) => {
-            client.session_list(Read { blocking: None, ..read }).await
-        }
-        answer => answer,
-    };
+    let answer = client.session_list(read).await;
     let mut sessions = answer.map_err(|error| Error::Failed(bridge::failure(&error)))?;
     sessions.value.sort_by(|a, b| (a.create_index, &a.id).cmp(&(b.create_index, &b.id)));
     Ok(sessions)
@@ -151,59 +161,50 @@ pub async fn change(
     place: &Place,
     plan: impl Fn(&View) -> Result<Option<Write>, Error>,
 ) -> Result<Changed, Error> {
-    let mut view = look(client, place).await?;
+    // Read first, and again after each failure.
+    let mut known = None;
     let mut before = None;
-    let mut attempts = Attempts::begin();
-    while let Some(write) = plan(&view)? {
-        let why = match bridge::commit(client, write.ops.clone()).await {
-            Ok(Commit::Done { index, .. }) => {
-                before.get_or_insert_with(|| view.clone());
-                view.apply(&write.ops, index);
-                attempts = Attempts::begin();
-                continue;
-            }
-            Ok(Commit::Stale { .. } | Commit::SessionGone | Commit::Delayed { .. }) => {
-                Error::Contended { lock: view.lock_key(), attempts: attempts.failed + 1 }
-            }
-            Ok(Commit::Refused { why }) => return Err(Error::Refused(why)),
-            Err(failure) if failure.kind.is_transient() => {
-                // The write may have been applied all the same.
-                before.get_or_insert_with(|| view.clone());
-                Error::Failed(failure)
-            }
-            Err(failure) => return Err(Error::Failed(failure)),
+    let (mut failed, mut until) = (0, Instant::now() + MAX_RETRY_TIME);
+    loop {
+        let looked = match known.take() {
+            Some(view) => Ok(view),
+            None => look(client, place).await,
         };
-        view = attempts.look_again(client, place, why).await?;
-    }
-    Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view })
-}
-
-/// Failed attempts since the last success.
-struct Attempts {
-    failed: u32,
-    until: Instant,
-}
-
-impl Attempts {
-    fn begin() -> Self {
-        Self { failed: 0, until: Instant::now() + MAX_RETRY_TIME }
-    }
-
-    /// The current view, after a pause; `why` is the reason of the retry.
-    async fn look_again(&mut self, client: &Client, place: &Place, mut why: Error) -> Result<View, Error> {
-        loop {
-            self.failed += 1;
-            if self.failed >= MAX_ATTEMPTS || Instant::now() >= self.until {
-                return Err(why);
+        let why = match looked {
+            Ok(mut view) => {
+                let Some(write) = plan(&view)? else {
+                    return Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view });
+                };
+                match bridge::commit(client, write.ops.clone()).await {
+                    Ok(Commit::Done { index, .. }) => {
+                        before.get_or_insert_with(|| view.clone());
+                        view.apply(&write.ops, index);
+                        known = Some(view);
+                        (failed, until) = (0, Instant::now() + MAX_RETRY_TIME);
+                        continue;
+                    }
+                    Ok(Commit::Stale { .. } | Commit::SessionGone | Commit::Delayed { .. }) => {
+                        Error::Contended { lock: view.lock_key(), attempts: failed + 1 }
+                    }
+                    Ok(Commit::Refused { why }) => return Err(Error::Refused(why)),
+                    Err(failure) if failure.kind.is_transient() => {
+                        // The write may have been applied all the same.
+                        before.get_or_insert(view);
+                        Error::Failed(failure)
+                    }
+                    Err(failure) => return Err(Error::Failed(failure)),
+                }
             }
-            // Jitter, so that clients that lost a race do not meet again.
-            let pause = (PAUSE.0 * 2_u32.pow(self.failed.min(10))).min(PAUSE.1);
-            sleep(pause.mul_f64(fastrand::f64())).await;
-            match look(client, place).await {
-                Err(away) if away.is_unavailable() => why = away,
-                looked => return looked,
-            }
+            Err(away) if away.is_unavailable() && failed > 0 => away,
+            Err(error) => return Err(error),
+        };
+        failed += 1;
+        if failed >= MAX_ATTEMPTS || Instant::now() >= until {
+            return Err(why);
         }
+        // Jitter, so that clients that lost a race do not meet again.
+        let pause = (PAUSE.0 * 2_u32.pow(failed.min(10))).min(PAUSE.1);
+        sleep(pause.mul_f64(fastrand::f64())).await;
     }
 }
 
@@ -235,10 +236,6 @@ mod tests {
         client
     }
 
-    fn at(prefix: &str) -> Place {
-        Place::Semaphore(prefix.to_owned())
-    }
-
     fn to_three(view: &View) -> Result<Option<Write>, Error> {
         plan::set_limit(view, 3, "", NOW).map_err(|why| Error::of_plan(view, why))
     }
@@ -257,7 +254,7 @@ mod tests {
     async fn a_lost_race_is_planned_again() {
         let client = semaphore().await;
         let planned = Cell::new(0);
-        let place = at("p");
+        let place = Place::semaphore("p");
         let changed = change(&client, &place, |view| {
             planned.set(planned.get() + 1);
             let write = to_three(view)?;
@@ -265,30 +262,30 @@ mod tests {
         });
         let Changed { before, after } = changed.await.unwrap();
         assert_eq!((limit(&before), limit(&after)), (1, 3));
-        assert_eq!(limit(&look(&client, &at("p")).await.unwrap()), 3);
+        assert_eq!(limit(&look(&client, &Place::semaphore("p")).await.unwrap()), 3);
         assert_eq!(planned.get(), 5);
     }
 
     #[tokio::test]
     async fn attempts_have_a_limit() {
         let client = semaphore().await;
-        let place = at("p");
+        let place = Place::semaphore("p");
         let changed = change(&client, &place, |view| Ok(to_three(view)?.map(outdated)));
         let error = changed.await.unwrap_err();
         assert!(error.to_string().starts_with("p/.lock was changed by others each of "), "{error}");
-        assert_eq!(limit(&look(&client, &at("p")).await.unwrap()), 1);
+        assert_eq!(limit(&look(&client, &Place::semaphore("p")).await.unwrap()), 1);
     }
 
     #[tokio::test]
     async fn an_error_of_the_plan_is_returned() {
         let client = semaphore().await;
-        let error = change(&client, &at("q"), to_three).await.unwrap_err();
+        let error = change(&client, &Place::semaphore("q"), to_three).await.unwrap_err();
         assert!(error.to_string().contains("there is no semaphore at q"), "{error}");
     }
 
     #[tokio::test]
     async fn an_unreachable_consul_is_an_error_at_once() {
-        let error = look(&client_of("127.0.0.1:1"), &at("p")).await.unwrap_err();
+        let error = look(&client_of("127.0.0.1:1"), &Place::semaphore("p")).await.unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     }
 }

@@ -133,7 +133,7 @@ async fn ask(client: &Client, asked: u8) -> Result<(), String> {
         b'l' => client.kv_delete("k", None).await.map(drop).map_err(said),
         _ => {
             let scene = operator::Watch::new(client, "p").next().await.map_err(|error| error.to_string())?;
-            drop((scene.participants(), scene.inspect()));
+            let _ = scene.inspect().participants();
             Ok(())
         }
     }

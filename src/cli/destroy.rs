@@ -1,19 +1,15 @@
 //! `slotkeeper destroy`: deletes a semaphore without holders, or a free lock.
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
+use super::cells::{counted, describe};
+use super::change::Change;
 use super::consent::Consent;
-use super::operator_flags::OperatorFlags;
-use super::output::ResultOutput;
-use super::row::{Row, counted};
-use super::sessions::lock_or_prefix;
 use super::table::NONE;
 use super::{Exit, run_requests};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place, Watch};
-use crate::schema_version::SchemaVersion;
-use crate::status::Kind;
 use slotkeeper_semaphore::{LockKeyState, SessionId, View, plan};
 
 /// Delete a semaphore without holders, or a free lock.
@@ -24,20 +20,15 @@ use slotkeeper_semaphore::{LockKeyState, SessionId, View, plan};
 /// needs --yes.
 #[derive(Debug, Args)]
 pub(super) struct Destroy {
-    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
-    #[arg(value_parser = lock_or_prefix)]
-    prefix: String,
     #[command(flatten)]
-    output: ResultOutput,
+    change: Change,
     #[command(flatten)]
     consent: Consent,
-    #[command(flatten)]
-    consul: OperatorFlags,
 }
 
 impl Destroy {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let (client, prefix) = self.consul.target(&self.prefix)?;
+        let (client, prefix) = self.change.target()?;
         run_requests(&client, async {
             let snapshot = Watch::new(&client, &prefix).next().await?;
             let lock = snapshot.lock();
@@ -48,10 +39,10 @@ impl Destroy {
                 return Err(Error::Missing(what).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
-            let participants = snapshot.participants();
+            let inspection = snapshot.inspect();
             let known = |session: &SessionId| {
-                let one = participants.iter().find(|one| one.id == *session)?;
-                Some(Row::from(one.clone()).describe()).filter(|who| who != NONE)
+                let one = inspection.all().find(|one| one.id() == session.as_str())?;
+                Some(describe(one)).filter(|who| who != NONE)
             };
             let plan =
                 |view: &View| plan::destroy(view, index, &known).map_err(|why| Error::of_plan(view, why));
@@ -59,43 +50,16 @@ impl Destroy {
             if let Some(exit) = self.consent.refused(&intention(view, snapshot.others_below())).await? {
                 return Ok(exit);
             }
-            let place = match lock {
-                Some(_) => Place::Lock(key),
-                None => Place::Semaphore(prefix.clone()),
-            };
-            let changed = operator::change(&client, &place, plan).await?;
-            let in_words = |done: &Done| format!("{} was deleted", printable(&done.key));
-            self.output.print(&Done::of(&prefix, &changed), in_words)?;
+            let place = if lock.is_some() { Place::lock(&key) } else { Place::semaphore(&prefix) };
+            let Changed { before, after } = operator::change(&client, &place, plan).await?;
+            let done = json!({
+                "limit": before.record().map(|record| record.limit),
+                "leftovers_removed": before.leftovers.len().saturating_sub(after.leftovers.len()),
+            });
+            let line = format!("{} was deleted", printable(&key));
+            self.change.print((&prefix, place.kind, &key), done, &line)?;
             Ok(Exit::Done)
         })
-    }
-}
-
-/// The result as JSON.
-#[derive(Debug, Serialize)]
-pub(super) struct Done {
-    schema_version: SchemaVersion,
-    kind: Kind,
-    prefix: String,
-    /// The key that was deleted.
-    key: String,
-    /// The deleted limit; `null` for a lock.
-    limit: Option<u32>,
-    /// Contender keys of ended sessions that were removed.
-    leftovers_removed: usize,
-}
-
-impl Done {
-    fn of(prefix: &str, Changed { before, after }: &Changed) -> Self {
-        let limit = before.record().map(|record| record.limit);
-        Self {
-            schema_version: SchemaVersion::default(),
-            kind: if limit.is_some() { Kind::Semaphore } else { Kind::Lock },
-            prefix: prefix.to_owned(),
-            key: before.lock_key(),
-            limit,
-            leftovers_removed: before.leftovers.len().saturating_sub(after.leftovers.len()),
-        }
     }
 }
 
@@ -109,13 +73,8 @@ fn intention(view: &View, others: usize) -> String {
         0 => String::new(),
         left => format!(", and {} of ended sessions", counted(left, "contender key", "contender keys")),
     };
-    let others = match others {
-        0 => String::new(),
-        others => format!(
-            " {}.",
-            counted(others, "other key below the prefix stays", "other keys below the prefix stay")
-        ),
-    };
+    let (one, several) = ("other key below the prefix stays", "other keys below the prefix stay");
+    let others = if others == 0 { String::new() } else { format!(" {}.", counted(others, one, several)) };
     format!(
         "destroy deletes {key}, a semaphore with a limit of {} and no holders{left}. The next client creates it again, with \
          its own configured limit.{others}",

@@ -13,8 +13,8 @@ use clap::Args;
 use tokio::time::timeout;
 
 use super::check::User;
+use super::operator_flags::lock_or_prefix;
 use super::output::ResultOutput;
-use super::sessions::lock_or_prefix;
 use super::{ConsulFlags, Exit, block_on, exit_of_faults, run_requests};
 use crate::config::{self, CommandRules, Environment, Faults, Loaded, Overrides};
 use crate::duration;

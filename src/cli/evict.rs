@@ -3,21 +3,19 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
+use super::cells::in_brackets;
+use super::change::{Change, NewHolder};
 use super::consent::Consent;
-use super::operator_flags::OperatorFlags;
-use super::output::ResultOutput;
-use super::row::NewHolder;
-use super::sessions::lock_or_prefix;
 use super::{Exit, print_message, run_requests};
 use crate::escape::printable;
-use crate::operator::evict::{self, Method, Target};
-use crate::operator::{Error, Part, Place};
-use crate::schema_version::SchemaVersion;
-use crate::status::Kind;
+use crate::operator::evict::{self, Target};
+use crate::operator::{Error, ParticipantState};
 use crate::{duration, user};
-use slotkeeper_semaphore::{Identity, View, plan};
+use slotkeeper_consul::Client;
+use slotkeeper_semaphore::View;
+use slotkeeper_semaphore::plan::MembershipKind;
 
 /// Characters of the operator's name that are recorded.
 const MAX_NAME_CHARS: usize = 100;
@@ -31,9 +29,8 @@ const MAX_NAME_CHARS: usize = 100;
 /// Exits with 0 when the participant is out, and with 75 if it is not out within --wait; the eviction then stays in force.
 #[derive(Debug, Args)]
 pub(super) struct Evict {
-    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
-    #[arg(value_parser = lock_or_prefix)]
-    prefix: String,
+    #[command(flatten)]
+    change: Change,
     /// The session, as `slotkeeper sessions PREFIX` shows it, or at least four characters of it; or the participant's name or process
     /// id. It must be unique.
     session: String,
@@ -45,104 +42,82 @@ pub(super) struct Evict {
     /// How long to wait until the participant is out. With 0s, do not wait.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     wait: Duration,
-    #[command(flatten)]
-    output: ResultOutput,
-    #[command(flatten)]
-    consul: OperatorFlags,
 }
 
 impl Evict {
-    pub(super) fn run(mut self) -> anyhow::Result<Exit> {
-        let client;
-        (client, self.prefix) = self.consul.target(&self.prefix)?;
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let (client, prefix) = self.change.target()?;
         run_requests(&client, async {
-            let target = evict::find(&client, &self.prefix, &self.session).await?;
+            let target = evict::find(&client, &prefix, &self.session).await?;
+            let session = printable(target.participant.id());
             if target.newer && !self.force {
                 return Err(Error::Refused(format!(
-                    "session {} uses a later version of slotkeeper, which this version cannot evict; use that version, or \
-                     --force, which removes it at once although its workload may still run",
-                    printable(target.participant.id.as_str())
+                    "session {session} uses a later version of slotkeeper, which this version cannot evict; use that version, or \
+                     --force, which removes it at once although its workload may still run"
                 ))
                 .into());
             }
-            if let Some(exit) = self.consent.refused(&self.describe_change(&target)).await? {
+            if let Some(exit) = self.consent.refused(&self.intention(&target)).await? {
                 return Ok(exit);
             }
             let after = self.act(&client, &target).await?;
-            self.end(&target, after.as_ref())
+            let is_done = after.is_some() || self.wait.is_zero();
+            if is_done || self.change.prints_document() {
+                self.print(&prefix, &target, after.as_ref())?;
+            }
+            if is_done {
+                return Ok(Exit::Done);
+            }
+            let waits = target.membership.part == MembershipKind::Waits;
+            let stands = if waits { "is still in the queue" } else { "still holds" };
+            print_message(format!(
+                "session {session} is being evicted and {stands} after {}; it leaves when its workload has stopped. --force \
+                 removes it at once, and its workload may then run beside the next holder's",
+                duration::show(self.wait)
+            ))?;
+            Ok(Exit::Timeout)
         })
-    }
-
-    /// The outcome.
-    fn end(&self, target: &Target, after: Option<&View>) -> anyhow::Result<Exit> {
-        let ended = Ended::of(self, target, after);
-        let is_done = ended.evicted || self.wait.is_zero();
-        if self.output.document().is_some() || is_done {
-            self.output.print(&ended, Ended::describe)?;
-        }
-        if is_done {
-            return Ok(Exit::Done);
-        }
-        let stands = if target.membership.part == plan::MembershipKind::Waits {
-            "is still in the queue"
-        } else {
-            "still holds"
-        };
-        print_message(format!(
-            "session {} is being evicted and {stands} after {}; it leaves when its workload has stopped. --force removes it \
-             at once, and its workload may then run beside the next holder's",
-            printable(&ended.session),
-            duration::show(self.wait)
-        ))?;
-        Ok(Exit::Timeout)
     }
 
     /// Asks a live slotkeeper participant to leave.
     fn asks(&self, target: &Target) -> bool {
-        target.participant.role.state != Part::Dead && !target.membership.foreign && !self.force
+        target.participant.state != ParticipantState::Dead && !target.membership.foreign && !self.force
     }
 
     /// The view once the participant is out; `None` if it is still there.
-    async fn act(&self, client: &slotkeeper_consul::Client, target: &Target) -> Result<Option<View>, Error> {
+    async fn act(&self, client: &Client, target: &Target) -> Result<Option<View>, Error> {
         if !self.asks(target) {
-            return Ok(Some(evict::act(client, target, Method::Force).await?.after));
+            return Ok(Some(evict::act(client, target, None).await?.after));
         }
         let by = operator();
-        evict::act(client, target, Method::Request(&by)).await?;
+        evict::act(client, target, Some(&by)).await?;
         evict::gone(client, target, &by, self.wait).await
     }
 
     /// The change and its consequences, for the confirmation.
-    fn describe_change(&self, target: &Target) -> String {
+    fn intention(&self, target: &Target) -> String {
+        use ParticipantState::{Dead, Held, Leaving, Locked, Removed, Unknown, Waiting};
         let one = &target.participant;
-        let (session, place) = (printable(one.id.as_str()), printable(place(&target.place)));
-        let role = &one.role;
-        let who = role.who.as_ref().and_then(Identity::in_words);
-        let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
-        let slots = match role.slots {
+        let (session, place) = (printable(one.id()), printable(&target.place.key));
+        let who = in_brackets(one.who.as_ref());
+        let slots = match one.slots {
             Some(1) => "a slot".to_owned(),
             Some(slots) => format!("{slots} slots"),
             None => "the lock".to_owned(),
         };
-        let since =
-            role.since.as_deref().map(|since| format!(" since {}", printable(since))).unwrap_or_default();
-        let stands = match role.state {
-            Part::Waiting | Part::Leaving | Part::Removed => {
-                format!("which waits for {slots} of {place}{since}")
-            }
-            Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
-            Part::Dead | Part::Unknown => format!("which is dead and listed with {slots} of {place}"),
+        let since = one.since.as_deref().map(|since| format!(" since {}", printable(since)));
+        let since = since.unwrap_or_default();
+        let stands = match one.state {
+            Waiting | Leaving | Removed => format!("which waits for {slots} of {place}{since}"),
+            Held | Locked => format!("which holds {slots} of {place}{since}"),
+            Dead | Unknown => format!("which is dead and listed with {slots} of {place}"),
         };
-        let asked = role
-            .evicted_by
-            .as_deref()
-            .map(|by| format!(" {} evicts it already.", printable(by)))
-            .unwrap_or_default();
-        format!("evicting session {session}{who}, {stands}.{asked} {}", self.consequences(target))
+        let by = one.evicted_by.as_deref().map(|by| format!(" {} evicts it already.", printable(by)));
+        let by = by.unwrap_or_default();
+        format!("evicting session {session}{who}, {stands}.{by} {}", self.consequences(target))
     }
 
     fn consequences(&self, target: &Target) -> &'static str {
-        use plan::MembershipKind;
         match (target.membership.part, target.membership.foreign) {
             (MembershipKind::Dead, _) => "Its slots are free at once.",
             (MembershipKind::Waits, false) if self.force => {
@@ -168,78 +143,32 @@ impl Evict {
             }
         }
     }
-}
 
-/// The result as JSON.
-#[derive(Debug, Serialize)]
-pub(super) struct Ended {
-    schema_version: SchemaVersion,
-    kind: Kind,
-    /// The prefix as it was given.
-    prefix: String,
-    /// The key that coordinates the clients.
-    key: String,
-    session: String,
-    /// Its state before, as in `sessions`.
-    state: Part,
-    slots: Option<u32>,
-    foreign: bool,
-    /// Whether it was removed without being asked.
-    forced: bool,
-    /// Whether it is out. If not, it still leaves.
-    evicted: bool,
-    /// The sessions that became holders meanwhile, of its slots or others.
-    new_holders: Vec<NewHolder>,
-}
-
-impl Ended {
-    fn of(evict: &Evict, target: &Target, after: Option<&View>) -> Self {
+    /// Prints the result; `after` is the view once the participant is out.
+    fn print(&self, prefix: &str, target: &Target, after: Option<&View>) -> anyhow::Result<()> {
         let one = &target.participant;
-        Self {
-            schema_version: SchemaVersion::default(),
-            kind: match target.place {
-                Place::Semaphore(_) => Kind::Semaphore,
-                Place::Lock(_) => Kind::Lock,
-            },
-            prefix: evict.prefix.clone(),
-            key: target.before.lock_key(),
-            session: one.id.to_string(),
-            state: one.role.state,
-            slots: one.role.slots,
-            foreign: target.membership.foreign,
-            forced: !evict.asks(target),
-            evicted: after.is_some(),
-            new_holders: after.map(|after| NewHolder::all(&target.before, after)).unwrap_or_default(),
-        }
-    }
-
-    /// In a line.
-    fn describe(&self) -> String {
-        let place = match self.kind {
-            Kind::Semaphore => &self.prefix,
-            Kind::Lock => &self.key,
-        };
-        let one = format!("{}: {}", printable(place), printable(&self.session));
-        if !self.evicted {
-            return format!("{one} is being evicted");
-        }
-        if matches!(self.state, Part::Waiting | Part::Leaving) {
-            return format!("{one} is out of the queue");
-        }
-        let new_holders: Vec<_> = self.new_holders.iter().map(NewHolder::describe).collect();
-        match (new_holders.as_slice(), self.slots) {
+        let new_holders = after.map(|after| NewHolder::all(&target.before, after)).unwrap_or_default();
+        let names: Vec<_> = new_holders.iter().map(NewHolder::describe).collect();
+        let done = match (one.state, names.as_slice(), one.slots) {
+            _ if after.is_none() => "is being evicted".into(),
+            (ParticipantState::Waiting | ParticipantState::Leaving, ..) => "is out of the queue".into(),
             // The waiters of a lock acquire it a moment later.
-            ([], None) => format!("{one} is out"),
-            ([], Some(_)) => format!("{one} is out; no new holder"),
-            (new_holders, _) => format!("{one} is out; new holders: {}", new_holders.join(" and ")),
-        }
-    }
-}
-
-fn place(place: &Place) -> &str {
-    match place {
-        Place::Semaphore(prefix) => prefix,
-        Place::Lock(key) => key,
+            (_, [], None) => "is out".into(),
+            (_, [], Some(_)) => "is out; no new holder".into(),
+            (_, names, _) => format!("is out; new holders: {}", names.join(" and ")),
+        };
+        let line = format!("{}: {} {done}", printable(&target.place.key), printable(one.id()));
+        // `forced`: it was removed without being asked. `evicted`: it is out, and otherwise it still leaves.
+        let done = json!({
+            "session": one.id(),
+            "state": one.state,
+            "slots": one.slots,
+            "foreign": target.membership.foreign,
+            "forced": !self.asks(target),
+            "evicted": after.is_some(),
+            "new_holders": new_holders,
+        });
+        self.change.print((prefix, target.place.kind, &target.before.lock_key()), done, &line)
     }
 }
 

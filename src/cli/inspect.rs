@@ -1,19 +1,18 @@
 //! `slotkeeper inspect`: shows a prefix as it is in Consul.
 
-pub(super) mod report;
 mod table;
 
-use std::io::{self, Write};
+use std::time::SystemTime;
 
 use clap::Args;
+use serde::Serialize;
 
-use super::operator_flags::{OperatorFlags, hidden};
-use super::output::{Form, Output, lines};
-use super::sessions::lock_or_prefix;
-use super::{Exit, live, run_requests};
+use super::operator_flags::{OperatorFlags, hidden, lock_or_prefix};
+use super::show::{Show, View};
+use super::table::Layout;
+use super::{Exit, run_requests};
 use crate::escape::printable;
-use crate::operator::{self, Found, Inspection, Watch, list, rings};
-use report::Report;
+use crate::operator::{Error, Found, Inspection, Participant, Watch, list, rings};
 use slotkeeper_consul::Client;
 
 /// The most prefixes that the message about an empty prefix names.
@@ -33,12 +32,18 @@ pub(super) struct Inspect {
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     #[command(flatten)]
-    output: Output,
-    /// Show each change until interrupted. On a terminal the tables are redrawn in place.
-    #[arg(long)]
-    watch: bool,
+    show: Show,
     #[command(flatten)]
     consul: OperatorFlags,
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+struct Seen {
+    #[serde(flatten)]
+    inspection: Inspection,
+    /// What explains an empty result.
+    #[serde(skip)]
+    hint: String,
 }
 
 impl Inspect {
@@ -46,41 +51,38 @@ impl Inspect {
         let (client, prefix) = self.consul.target(&self.prefix)?;
         run_requests(&client, async {
             let mut watch = Watch::new(&client, &prefix);
-            let mut next = async || {
-                let mut seen = watch.next().await?.inspect();
-                seen.rings = rings::find(&client, &prefix, &seen).await;
-                Ok::<_, operator::Error>(seen)
+            let next = async || {
+                let mut inspection = watch.next().await?.inspect();
+                inspection.rings = rings::find(&client, &prefix, &inspection).await;
+                let mut hint = String::new();
+                if inspection.found == Found::Nothing {
+                    hint = hidden(&client);
+                    if !self.show.watch {
+                        hint += &below(&client, &prefix).await;
+                    }
+                }
+                Ok::<_, Error>(Seen { inspection, hint })
             };
-            let hint = hidden(&client);
-            if self.watch {
-                let show = |seen: &Inspection| self.text(&prefix, seen, &hint);
-                let never = live::follow(self.output.is_document(), next, show).await?;
-                match never {}
-            }
-            let seen = next().await?;
-            let hint = match seen.found {
-                Found::Nothing => hint + &below(&client, &prefix).await,
-                Found::Unknown { .. }
-                | Found::Semaphore { .. }
-                | Found::Lock { .. }
-                | Found::Other { .. } => hint,
-            };
-            io::stdout().write_all(self.text(&prefix, &seen, &hint)?.as_bytes())?;
-            Ok(if seen.found == Found::Nothing { Exit::Failed } else { Exit::Done })
+            self.show.print(&hidden(&client), next).await
         })
     }
+}
 
-    /// The text; `hint` explains an empty result.
-    fn text(&self, prefix: &str, seen: &Inspection, hint: &str) -> anyhow::Result<String> {
-        let report = Report::of(prefix, seen);
-        match self.output.form() {
-            Form::Document(format) => format.text(&report, self.watch),
-            Form::Names => Ok(lines(report.members().map(|one| printable(&one.row.session)))),
-            Form::Table(layout) => {
-                let hint = if seen.found == Found::Nothing { hint } else { "" };
-                Ok(table::of(&report, hint, layout))
-            }
-        }
+impl View for Seen {
+    fn at(self, now: SystemTime) -> Self {
+        Self { inspection: self.inspection.at(now), ..self }
+    }
+
+    fn table(&self, layout: Layout) -> String {
+        table::of(&self.inspection, &self.hint, layout)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.inspection.all().map(Participant::id).map(printable).collect()
+    }
+
+    fn exit(&self) -> Exit {
+        if self.inspection.found == Found::Nothing { Exit::Failed } else { Exit::Done }
     }
 }
 

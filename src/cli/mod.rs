@@ -17,6 +17,8 @@ use crate::{service_manager, termination};
 use slotkeeper_consul::SetupError;
 
 mod agent;
+mod cells;
+mod change;
 mod check;
 mod completions;
 mod consent;
@@ -43,12 +45,12 @@ mod prune;
 #[cfg(test)]
 mod reference;
 mod reload;
-mod row;
 mod run;
 mod schema;
 mod session_ids;
 mod sessions;
 mod set_limit;
+mod show;
 mod start;
 mod status;
 mod table;

@@ -71,6 +71,12 @@ impl OperatorFlags {
     }
 }
 
+/// `run` and `consul lock` lock the key that a semaphore's record would have, so both have the same prefix.
+pub(super) fn lock_or_prefix(written: &str) -> Result<String, &'static str> {
+    let written = written.trim_end_matches('/');
+    config::plain_key(written.strip_suffix("/.lock").unwrap_or(written))
+}
+
 /// Reports unused addresses, for an operator to correct. Nothing else is observed.
 struct AddressReports;
 

@@ -3,19 +3,16 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
+use super::cells::{cell, counted, describe};
+use super::change::{Change, NewHolder, holds};
 use super::consent::Consent;
-use super::operator_flags::OperatorFlags;
-use super::output::ResultOutput;
-use super::row::{NewHolder, Row, cell, counted, holds};
-use super::sessions::lock_or_prefix;
 use super::table::NONE;
 use super::{Exit, run_requests};
 use crate::clock;
 use crate::escape::printable;
-use crate::operator::{self, Changed, Error, Part, Participant, Place, Watch};
-use crate::schema_version::SchemaVersion;
+use crate::operator::{self, Changed, Error, Participant, ParticipantState, Place, Watch};
 use crate::status::Kind;
 use slotkeeper_semaphore::{SessionId, View, plan};
 
@@ -30,89 +27,76 @@ const NAMED: usize = 20;
 /// Asks for confirmation, or needs --yes.
 #[derive(Debug, Args)]
 pub(super) struct Prune {
-    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end can be omitted.
-    #[arg(value_parser = lock_or_prefix)]
-    prefix: String,
     #[command(flatten)]
-    output: ResultOutput,
+    change: Change,
     #[command(flatten)]
     consent: Consent,
-    #[command(flatten)]
-    consul: OperatorFlags,
-}
-
-/// The result.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Done {
-    schema_version: SchemaVersion,
-    kind: Kind,
-    prefix: String,
-    /// The key that coordinates the clients.
-    key: String,
-    /// The dead holders that were pruned.
-    pruned: Vec<Row>,
-    /// The waiters that acquired slots by it.
-    new_holders: Vec<NewHolder>,
-    /// Contender keys of ended sessions that were removed.
-    leftovers_removed: usize,
 }
 
 impl Prune {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let (client, prefix) = self.consul.target(&self.prefix)?;
+        let (client, prefix) = self.change.target()?;
         run_requests(&client, async {
             let snapshot = Watch::new(&client, &prefix).next().await?;
             plan::existing_record(&snapshot.view).map_err(|why| Error::of_plan(&snapshot.view, why))?;
-            let dead: Vec<_> =
-                snapshot.participants().into_iter().filter(|one| one.role.state == Part::Dead).collect();
+            let mut dead = snapshot.inspect().holders;
+            dead.retain(|one| one.state == ParticipantState::Dead);
             let leftovers = snapshot.view.leftovers.len();
+            let target = (&*prefix, Kind::Semaphore, &*snapshot.view.lock_key());
+            let print = |pruned: Vec<Participant>, new_holders: Vec<NewHolder>, leftovers| {
+                let line =
+                    format!("{}: {}", printable(&prefix), in_words(pruned.len(), &new_holders, leftovers));
+                let done =
+                    json!({"pruned": pruned, "new_holders": new_holders, "leftovers_removed": leftovers});
+                self.change.print(target, done, &line).map(|()| Exit::Done)
+            };
             if dead.is_empty() && leftovers == 0 {
-                let nothing = Done { prefix, key: snapshot.view.lock_key(), ..Done::default() };
-                self.output.print(&nothing, Done::describe)?;
-                return Ok(Exit::Done);
+                return print(Vec::new(), Vec::new(), 0);
             }
             if let Some(exit) = self.consent.refused(&intention(&prefix, &dead, leftovers)).await? {
                 return Ok(exit);
             }
-            let whom: BTreeSet<SessionId> = dead.iter().map(|one| one.id.clone()).collect();
+            let whom: BTreeSet<SessionId> = dead.iter().map(|one| one.id().into()).collect();
             let plan = |view: &View| {
                 let now = clock::now();
                 plan::prune(view, &whom, &clock::wall().text(now), now)
                     .map_err(|why| Error::of_plan(view, why))
             };
-            let changed = operator::change(&client, &Place::Semaphore(prefix.clone()), plan).await?;
-            self.output.print(&Done::of(&prefix, dead, &changed), Done::describe)?;
-            Ok(Exit::Done)
+            let Changed { before, after } =
+                operator::change(&client, &Place::semaphore(&prefix), plan).await?;
+            dead.retain(|one| holds(&before, &one.id().into()) && !holds(&after, &one.id().into()));
+            let remains = |key: &str| after.leftovers.iter().any(|leftover| leftover.key == key);
+            let removed = before.leftovers.iter().filter(|leftover| !remains(&leftover.key)).count();
+            print(dead, NewHolder::all(&before, &after), removed)
         })
     }
 }
 
 /// A dead holder, the time of its acquisition, and the state of its session.
 fn named(one: &Participant) -> String {
-    let row = Row::from(one.clone());
     let mut parts = Vec::new();
-    parts.extend(Some(row.describe()).filter(|who| who != NONE));
-    parts.extend(one.role.since.as_deref().map(|since| format!("held since {}", printable(since))));
-    parts.push(match (one.hidden, &one.session) {
-        (_, Some(session)) => {
+    parts.extend(Some(describe(one)).filter(|who| who != NONE));
+    parts.extend(one.since.as_deref().map(|since| format!("held since {}", printable(since))));
+    parts.push(match (&one.session.found, one.hidden) {
+        (Some(session), _) => {
             format!("its session is live: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
         }
-        (false, None) => "its session has ended".into(),
-        (true, None) => "its session is not shown by Consul".into(),
+        (None, false) => "its session has ended".into(),
+        (None, true) => "its session is not shown by Consul".into(),
     });
-    format!("  {}  {}", printable(&row.session), parts.join(", "))
+    format!("  {}  {}", printable(one.id()), parts.join(", "))
 }
 
 /// What prune changes, in a few lines.
 fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
     let mut lines = Vec::new();
+    let prefix = printable(prefix);
     if !dead.is_empty() {
-        let slots: u32 = dead.iter().filter_map(|one| one.role.slots).sum();
+        let slots: u32 = dead.iter().filter_map(|one| one.slots).sum();
         lines.push(format!(
-            "prune removes {}, with {}, from {}/.lock:",
+            "prune removes {}, with {}, from {prefix}/.lock:",
             counted(dead.len(), "dead holder", "dead holders"),
             counted(slots as usize, "slot", "slots"),
-            printable(prefix)
         ));
         lines.extend(dead.iter().take(NAMED).map(named));
         if dead.len() > NAMED {
@@ -126,44 +110,20 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
     }
     if leftovers > 0 {
         let what = counted(leftovers, "contender key", "contender keys");
-        lines.push(format!("prune removes {what} of ended sessions below {}/.", printable(prefix)));
+        lines.push(format!("prune removes {what} of ended sessions below {prefix}/."));
     }
     lines.join("\n")
 }
 
-impl Done {
-    fn of(prefix: &str, dead: Vec<Participant>, changed: &Changed) -> Self {
-        let Changed { before, after } = changed;
-        let is_pruned = |one: &Participant| holds(before, &one.id) && !holds(after, &one.id);
-        let remain = |key: &str| after.leftovers.iter().any(|leftover| leftover.key == key);
-        Self {
-            schema_version: SchemaVersion::default(),
-            kind: Kind::Semaphore,
-            prefix: prefix.to_owned(),
-            key: after.lock_key(),
-            pruned: dead.into_iter().filter(is_pruned).map(Row::from).collect(),
-            new_holders: NewHolder::all(before, after),
-            leftovers_removed: before.leftovers.iter().filter(|leftover| !remain(&leftover.key)).count(),
-        }
+/// What was done, in a line.
+fn in_words(pruned: usize, new_holders: &[NewHolder], leftovers: usize) -> String {
+    let mut parts = Vec::new();
+    if pruned > 0 {
+        parts.push(format!("{} pruned", counted(pruned, "dead holder", "dead holders")));
+        parts.push(NewHolder::counted(new_holders));
     }
-
-    /// In a line.
-    fn describe(&self) -> String {
-        let prefix = printable(&self.prefix);
-        if self.pruned.is_empty() && self.leftovers_removed == 0 {
-            return format!("{prefix}: no dead holders; nothing to do");
-        }
-        let mut parts = Vec::new();
-        if !self.pruned.is_empty() {
-            parts.push(format!("{} pruned", counted(self.pruned.len(), "dead holder", "dead holders")));
-            parts.push(NewHolder::counted(&self.new_holders));
-        }
-        if self.leftovers_removed > 0 {
-            parts.push(format!(
-                "{} removed",
-                counted(self.leftovers_removed, "contender key", "contender keys")
-            ));
-        }
-        format!("{prefix}: {}", parts.join("; "))
+    if leftovers > 0 {
+        parts.push(format!("{} removed", counted(leftovers, "contender key", "contender keys")));
     }
+    if parts.is_empty() { "no dead holders; nothing to do".into() } else { parts.join("; ") }
 }

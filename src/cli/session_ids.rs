@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::row::cell;
+use super::cells::cell;
 
 /// Characters of an abbreviated id; `evict` accepts them.
 const SHORT: usize = 8;

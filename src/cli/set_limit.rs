@@ -1,17 +1,14 @@
 //! `slotkeeper set-limit`: changes the limit of a live semaphore.
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
-use super::operator_flags::OperatorFlags;
-use super::output::ResultOutput;
-use super::row::{NewHolder, counted};
-use super::sessions::lock_or_prefix;
+use super::cells::counted;
+use super::change::{Change, NewHolder};
 use super::{Exit, print_message, run_requests};
 use crate::clock;
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place};
-use crate::schema_version::SchemaVersion;
 use crate::status::Kind;
 use slotkeeper_semaphore::{MAX_LIMIT, View, plan};
 
@@ -23,54 +20,46 @@ use slotkeeper_semaphore::{MAX_LIMIT, View, plan};
 /// `consul lock -n` or Go client that waits ends if its own limit differs; one that holds continues.
 #[derive(Debug, Args)]
 pub(super) struct SetLimit {
-    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end can be omitted.
-    #[arg(value_parser = lock_or_prefix)]
-    prefix: String,
+    #[command(flatten)]
+    change: Change,
     /// The new limit.
     #[arg(value_name = "N", value_parser = number_of_slots)]
     limit: u32,
-    #[command(flatten)]
-    output: ResultOutput,
-    #[command(flatten)]
-    consul: OperatorFlags,
 }
 
 impl SetLimit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let (client, prefix) = self.consul.target(&self.prefix)?;
+        let (client, prefix) = self.change.target()?;
         let plan = |view: &View| {
             let now = clock::now();
             plan::set_limit(view, self.limit, &clock::wall().text(now), now)
                 .map_err(|why| Error::of_plan(view, why))
         };
         run_requests(&client, async {
-            let place = Place::Semaphore(prefix.clone());
-            let changed = operator::change(&client, &place, plan).await?;
-            // The plan requires a record, so both views have one.
-            let done = Done::of(&prefix, &changed).map_err(anyhow::Error::msg)?;
-            self.output.print(&done, Done::describe)?;
-            if let Some(warning) = done.warning() {
-                print_message(warning)?;
+            let Changed { before, after } =
+                operator::change(&client, &Place::semaphore(&prefix), plan).await?;
+            let new_holders = NewHolder::all(&before, &after);
+            let line = format!("{}: {}", printable(&prefix), in_words(&before, &after, &new_holders));
+            let foreign = before.waiters().iter().filter(|one| one.entry.is_none()).count();
+            let (limit, taken) = limit_and_taken(&after);
+            let is_other = limit_and_taken(&before).0 != limit;
+            let done = json!({
+                "limit_before": limit_and_taken(&before).0,
+                "limit": limit,
+                "slots_taken": taken,
+                "new_holders": new_holders,
+                "foreign_waiters": foreign,
+            });
+            self.change.print((&prefix, Kind::Semaphore, &after.lock_key()), done, &line)?;
+            if is_other && foreign > 0 {
+                print_message(format!(
+                    "warning: {} waiting; a `consul lock -n` or Go client that waits ends if its own limit is not {limit}",
+                    counted(foreign, "foreign client was", "foreign clients were")
+                ))?;
             }
             Ok(Exit::Done)
         })
     }
-}
-
-/// The result.
-#[derive(Debug, Serialize)]
-pub(super) struct Done {
-    schema_version: SchemaVersion,
-    kind: Kind,
-    prefix: String,
-    /// The key that coordinates the clients.
-    key: String,
-    limit_before: u32,
-    limit: u32,
-    slots_taken: u32,
-    new_holders: Vec<NewHolder>,
-    /// Foreign clients in the queue.
-    foreign_waiters: usize,
 }
 
 /// Reads a limit or a number of slots.
@@ -80,54 +69,26 @@ pub(super) fn number_of_slots(text: &str) -> Result<u32, String> {
     limit.ok_or_else(|| format!("write a whole number from {} to {}", bounds.start(), bounds.end()))
 }
 
-impl Done {
-    fn of(prefix: &str, changed: &Changed) -> Result<Self, String> {
-        let (before, after) =
-            (plan::existing_record(&changed.before)?, plan::existing_record(&changed.after)?);
-        Ok(Self {
-            schema_version: SchemaVersion::default(),
-            kind: Kind::Semaphore,
-            prefix: prefix.to_owned(),
-            key: changed.after.lock_key(),
-            limit_before: before.limit,
-            limit: after.limit,
-            slots_taken: after.taken(),
-            new_holders: NewHolder::all(&changed.before, &changed.after),
-            foreign_waiters: changed.before.waiters().iter().filter(|one| one.entry.is_none()).count(),
-        })
-    }
+fn limit_and_taken(view: &View) -> (u32, u32) {
+    view.record().map_or((0, 0), |record| (record.limit, record.taken()))
+}
 
-    /// The effect on waiting foreign clients.
-    fn warning(&self) -> Option<String> {
-        let changed = self.limit != self.limit_before && self.foreign_waiters > 0;
-        let waiting = counted(self.foreign_waiters, "foreign client was", "foreign clients were");
-        changed.then(|| {
-            format!(
-                "warning: {waiting} waiting; a `consul lock -n` or Go client that waits ends if its own limit is not {}",
-                self.limit
-            )
-        })
-    }
-
-    /// In a line.
-    fn describe(&self) -> String {
-        let (limit, taken) = (self.limit, self.slots_taken);
-        let changed = if self.limit_before == limit {
-            format!("the limit is {limit} already")
-        } else {
-            format!("limit changed from {} to {limit}", self.limit_before)
-        };
-        let follows = if taken > limit {
-            format!(
-                "no holder is evicted; no slot is granted until fewer than {limit} are held ({taken} now)"
-            )
-        } else if self.limit_before == limit && self.new_holders.is_empty() {
-            "nothing to do".into()
-        } else {
-            NewHolder::counted(&self.new_holders)
-        };
-        format!("{}: {changed}; {follows}", printable(&self.prefix))
-    }
+/// What was done, in a line.
+fn in_words(before: &View, after: &View, new_holders: &[NewHolder]) -> String {
+    let (limit_before, (limit, taken)) = (limit_and_taken(before).0, limit_and_taken(after));
+    let changed = if limit_before == limit {
+        format!("the limit is {limit} already")
+    } else {
+        format!("limit changed from {limit_before} to {limit}")
+    };
+    let follows = if taken > limit {
+        format!("no holder is evicted; no slot is granted until fewer than {limit} are held ({taken} now)")
+    } else if limit_before == limit && new_holders.is_empty() {
+        "nothing to do".into()
+    } else {
+        NewHolder::counted(new_holders)
+    };
+    format!("{changed}; {follows}")
 }
 
 #[cfg(test)]
@@ -167,9 +128,8 @@ mod tests {
                  now)",
             ),
         ] {
-            let changed = Changed { before: view(before.0, before.1), after: view(after.0, after.1) };
-            let done = Done::of("p", &changed).unwrap();
-            assert_eq!(done.describe(), format!("p: {said}"));
+            let (before, after) = (view(before.0, before.1), view(after.0, after.1));
+            assert_eq!(in_words(&before, &after, &NewHolder::all(&before, &after)), said);
         }
     }
 }

@@ -2,20 +2,19 @@
 
 mod lock;
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::sleep;
 
 use super::interrupt::interruptible;
 use super::local::{LocalAgent, NOT_AN_AGENT, get};
-use super::output::{DocumentFormat, Form, Output, lines};
+use super::show::{Show, View};
 use super::table::{Column, Layout, NONE, always, table, unless, wide};
-use super::{Exit, block_on, live, window};
+use super::{Exit, live, window};
 use crate::duration;
 use crate::escape::{escape_control_chars, printable};
 use crate::status::{Agent, Entry, Health, Holder, Mode, Semaphore, State, Status};
@@ -38,10 +37,7 @@ const LISTED: usize = 10;
 #[derive(Debug, Args)]
 pub(super) struct StatusCommand {
     #[command(flatten)]
-    output: Output,
-    /// Show each change until interrupted, at most one each second. On a terminal the tables are redrawn in place.
-    #[arg(long)]
-    watch: bool,
+    show: Show,
     #[command(flatten)]
     agent: LocalAgent,
 }
@@ -148,109 +144,97 @@ fn describe(session: &str, who: Option<&Identity>, mine: bool, foreign: bool, he
 }
 
 /// A status, as the agent answered it.
+#[derive(Clone, Serialize)]
+#[serde(transparent)]
 struct Seen {
-    text: String,
-    /// The status without times, whose passage is no change.
-    what: Value,
+    answer: Value,
+    /// The same, unless the answer is printed as it is.
+    #[serde(skip)]
+    status: Option<Status>,
 }
 
+/// The passage of time is no change.
 impl PartialEq for Seen {
     fn eq(&self, other: &Self) -> bool {
-        self.what == other.what
+        without_times(self.answer.clone()) == without_times(other.answer.clone())
     }
 }
 
-impl Seen {
-    fn of(text: String) -> Self {
-        let mut what = serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text.clone()));
-        without_times(&mut what);
-        Self { text, what }
-    }
-}
-
-/// Removes the fields that change by the passage of time.
-fn without_times(value: &mut Value) {
+/// The answer without the fields that change by the passage of time.
+fn without_times(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| name != "now" && !name.contains("_seconds"));
-            fields.values_mut().for_each(without_times);
+            let is_time = |name: &str| name == "now" || name.contains("_seconds");
+            let fields = fields.into_iter().filter(|(name, _)| !is_time(name));
+            fields.map(|(name, value)| (name, without_times(value))).collect()
         }
-        Value::Array(values) => values.iter_mut().for_each(without_times),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Array(values) => values.into_iter().map(without_times).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
     }
 }
 
 impl StatusCommand {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let address = self.agent.address().map_err(anyhow::Error::msg)?;
-        if !self.watch {
-            let seen = block_on(look_again(&address))??;
-            io::stdout().write_all(self.text(&seen)?.as_bytes())?;
-            return Ok(Exit::Done);
-        }
         let mut looks_again = false;
         let next = async || {
+            if !self.show.watch {
+                return self.look_again(&address).await;
+            }
             if std::mem::replace(&mut looks_again, true) {
                 sleep(EVERY.saturating_sub(live::PACE)).await;
             }
-            // Read at once, so that an answer that is not an agent's is a failed read.
-            let seen = look(&address).await?;
-            self.text(&seen).map(|_| seen)
+            self.look(&address).await
         };
-        let follow = live::follow(self.output.is_document(), next, |seen| self.text(seen));
-        let never = interruptible(follow, async {})??;
-        match never {}
+        interruptible(self.show.print("", next), async {})?
     }
 
-    fn text(&self, seen: &Seen) -> anyhow::Result<String> {
-        let text = match self.output.form() {
-            Form::Document(DocumentFormat::Json) => format!("{}\n", seen.text.trim_end()),
-            Form::Document(format @ DocumentFormat::Yaml) => {
-                return format.text(&status_of::<Value>(&seen.text)?, self.watch);
-            }
-            Form::Names => {
-                let report: Status = status_of(&seen.text)?;
-                let semaphores = report.semaphores.iter().map(|semaphore| &semaphore.entry);
-                let entries = semaphores.chain(report.locks.iter().map(|lock| &lock.entry));
-                lines(entries.map(|entry| entry.name.clone()))
-            }
-            Form::Table(layout) => table_of(&status_of(&seen.text)?, layout),
-        };
-        Ok(escape_control_chars(&text))
+    async fn look(&self, address: &str) -> anyhow::Result<Seen> {
+        let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(|error| {
+            anyhow!(
+                "{error} `slotkeeper run` has no address by default: slotkeeper list and slotkeeper inspect PREFIX show its slots"
+            )
+        })?;
+        let not_an_agent = |_| anyhow!(NOT_AN_AGENT);
+        let answer: Value = serde_json::from_str(&answer.text).map_err(not_an_agent)?;
+        let status = (!self.show.is_document()).then(|| Status::deserialize(&answer));
+        let status = status.transpose().map_err(not_an_agent)?;
+        Ok(Seen { answer, status })
     }
-}
 
-async fn look(address: &str) -> anyhow::Result<Seen> {
-    let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(|error| {
-        anyhow!(
-            "{error} `slotkeeper run` has no address by default: slotkeeper list and slotkeeper inspect PREFIX show its slots"
-        )
-    })?;
-    Ok(Seen::of(answer.text))
-}
-
-/// The status. Each read has the agent list in Consul what it shows, so one that shows old knowledge is followed by others.
-async fn look_again(address: &str) -> anyhow::Result<Seen> {
-    let is_old = |one: &Semaphore| {
-        let active = matches!(one.entry.state, State::Starting | State::Waiting | State::Held);
-        let unnamed = |holder: &Holder| holder.who.is_none() && holder.foreign.is_none();
-        // A grant is known before `.lock` was read, which still names the former holder.
-        let precedes = one.entry.state == State::Held && !one.holders.iter().any(|holder| holder.mine);
-        let is_stale = one.entry.seen_seconds_ago.is_none_or(|age| age > FRESH);
-        active && (is_stale || precedes || one.holders.iter().any(unnamed))
-    };
-    for _ in 1..MAX_LOOKS {
-        let seen = look(address).await?;
-        if !status_of::<Status>(&seen.text).is_ok_and(|status| status.semaphores.iter().any(is_old)) {
-            return Ok(seen);
+    /// The status. Each read has the agent list in Consul what it shows, so one that shows old knowledge is followed by others.
+    async fn look_again(&self, address: &str) -> anyhow::Result<Seen> {
+        let is_old = |one: &Semaphore| {
+            let active = matches!(one.entry.state, State::Starting | State::Waiting | State::Held);
+            let unnamed = |holder: &Holder| holder.who.is_none() && holder.foreign.is_none();
+            // A grant is known before `.lock` was read, which still names the former holder.
+            let precedes = one.entry.state == State::Held && !one.holders.iter().any(|holder| holder.mine);
+            let is_stale = one.entry.seen_seconds_ago.is_none_or(|age| age > FRESH);
+            active && (is_stale || precedes || one.holders.iter().any(unnamed))
+        };
+        for _ in 1..MAX_LOOKS {
+            let seen = self.look(address).await?;
+            if !Status::deserialize(&seen.answer).is_ok_and(|status| status.semaphores.iter().any(is_old)) {
+                return Ok(seen);
+            }
+            sleep(LISTING_TIME).await;
         }
-        sleep(LISTING_TIME).await;
+        self.look(address).await
     }
-    look(address).await
 }
 
-fn status_of<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    serde_json::from_str(text).map_err(|_| anyhow!(NOT_AN_AGENT))
+impl View for Seen {
+    fn table(&self, layout: Layout) -> String {
+        let table = self.status.as_ref().map(|status| table_of(status, layout));
+        escape_control_chars(&table.unwrap_or_default())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let status = || self.status.iter();
+        let semaphores = status().flat_map(|status| &status.semaphores).map(|one| &one.entry);
+        let entries = semaphores.chain(status().flat_map(|status| &status.locks).map(|lock| &lock.entry));
+        entries.map(|entry| escape_control_chars(&entry.name)).collect()
+    }
 }
 
 fn table_of(report: &Status, layout: Layout) -> String {

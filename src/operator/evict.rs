@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Changed, Error, Part, Participant, Place, Role, Watch, change, look};
+use super::{Changed, Error, Participant, ParticipantState, Place, Watch, change, look, word};
 use crate::bridge;
 use crate::clock;
 use slotkeeper_consul::{Client, Read};
@@ -39,15 +39,6 @@ pub struct Target {
     pub before: View,
 }
 
-/// How to evict it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method<'a> {
-    /// Mark it as evicted by that operator; it leaves when its workload has stopped.
-    Request(&'a str),
-    /// Remove it, whatever its workload does.
-    Force,
-}
-
 /// Finds the participant at a prefix by its session, which may be abbreviated, or by its name or process id.
 ///
 /// # Errors
@@ -55,51 +46,53 @@ pub enum Method<'a> {
 /// No participant or more than one matches, or Consul does not respond.
 pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Target, Error> {
     let snapshot = Watch::new(client, prefix).next().await?;
-    let chosen = choose(prefix, snapshot.participants(), session);
+    let inspection = snapshot.inspect();
+    let chosen = choose(prefix, &inspection.participants(), session);
+    let is_lock = |one: &Participant| one.state == ParticipantState::Locked;
     // A lock's key is read by itself, so hidden keys below it do not matter.
-    if !chosen.as_ref().is_ok_and(|one| one.role.state == Part::Locked) {
+    if !chosen.as_ref().is_ok_and(|one| is_lock(one)) {
         plan::check_visible(&snapshot.view).map_err(Error::Denied)?;
     }
     let participant = chosen?;
-    let (place, before) = match participant.role.state {
-        Part::Locked => {
-            let key = lock_of(prefix, &participant).map_err(Error::Refused)?;
-            let view = snapshot.lock_at(&key);
-            (Place::Lock(key), view)
-        }
-        Part::Held | Part::Waiting | Part::Leaving | Part::Removed | Part::Dead | Part::Unknown => {
-            (Place::Semaphore(prefix.to_owned()), snapshot.view)
-        }
+    let (place, before) = if is_lock(participant) {
+        let key = lock_of(prefix, participant).map_err(Error::Refused)?;
+        (Place::lock(&key), snapshot.lock_at(&key))
+    } else {
+        (Place::semaphore(prefix), snapshot.view)
     };
-    let membership = Membership::of(&before, &participant.id).ok_or_else(|| {
-        let session = shown(participant.id.as_str());
+    let membership = Membership::of(&before, &participant.id().into()).ok_or_else(|| {
+        let session = shown(participant.id());
         Error::Refused(format!("session {session} is removed already, and has not noticed yet"))
     })?;
-    let Role { state, foreign, body, .. } = &participant.role;
-    let said = body.as_ref().filter(|_| *foreign == Some(true) && *state != Part::Dead);
+    let Participant { state, foreign, body, .. } = participant;
+    let said = body.as_ref().filter(|_| *foreign == Some(true) && *state != ParticipantState::Dead);
     let newer = said.is_some_and(|said| Entry::is_newer(said.as_bytes()));
-    Ok(Target { place, participant, membership, newer, before })
+    Ok(Target { place, participant: participant.clone(), membership, newer, before })
 }
 
-fn choose(prefix: &str, mut participants: Vec<Participant>, session: &str) -> Result<Participant, Error> {
+fn choose<'a>(
+    prefix: &str,
+    participants: &[&'a Participant],
+    session: &str,
+) -> Result<&'a Participant, Error> {
     if participants.is_empty() {
         return Err(Error::Missing(format!("no participants at {prefix}")));
     }
-    if let Some(one) = participants.iter().position(|one| one.id.as_str() == session) {
-        return Ok(participants.swap_remove(one));
+    if let Some(one) = participants.iter().find(|one| one.id() == session) {
+        return Ok(one);
     }
-    let is_meant = |one: &Participant| {
-        let begins = session.len() >= MIN_SESSION_CHARS && one.id.as_str().starts_with(session);
-        begins || one.role.who.as_ref().is_some_and(|who| is_named(who, session))
+    let is_meant = |one: &&Participant| {
+        let begins = session.len() >= MIN_SESSION_CHARS && one.id().starts_with(session);
+        begins || one.who.as_ref().is_some_and(|who| is_named(who, session))
     };
-    let (mut meant, others): (Vec<_>, Vec<_>) = participants.into_iter().partition(is_meant);
-    if meant.len() == 1 {
-        return Ok(meant.remove(0));
+    let (meant, others): (Vec<&Participant>, Vec<_>) = participants.iter().copied().partition(is_meant);
+    if let [one] = meant.as_slice() {
+        return Ok(one);
     }
-    let name = |one: &Participant| {
-        let who = one.role.who.as_ref().and_then(Identity::in_words);
+    let name = |one: &&Participant| {
+        let who = one.who.as_ref().and_then(Identity::in_words);
         let who = who.map(|who| format!(" {who}")).unwrap_or_default();
-        format!("{} ({}){who}", shown(one.id.as_str()), one.role.state.name())
+        format!("{} ({}){who}", shown(one.id()), word(&one.state))
     };
     let session = shown(session);
     Err(Error::Refused(if meant.is_empty() {
@@ -136,34 +129,32 @@ fn listed<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
 /// a longer prefix.
 fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
     let lock = format!("{prefix}/.lock");
-    let keys = &participant.role.keys;
+    let keys = &participant.keys;
     let meant: Vec<_> = keys.iter().filter(|key| **key == prefix || **key == lock).collect();
-    let session = shown(participant.id.as_str());
+    let session = shown(participant.id());
     match meant.as_slice() {
         // A key that ends with its session is a contender key.
-        [key] if key.ends_with(&format!("/{}", participant.id)) => Err(format!(
+        [key] if key.ends_with(&format!("/{}", participant.id())) => Err(format!(
             "the key {prefix} is the contender key of session {session} in a semaphore; name the semaphore's prefix, without \
              the session"
         )),
         [key] => Ok((*key).clone()),
-        [] => Err(format!(
-            "session {session} has neither a lock nor a semaphore's slot at {prefix}; it has locked {}. Name the \
-             key itself if that is a lock, or the prefix of the semaphore that it belongs to",
-            listed(keys, |key| shown(key))
-        )),
+        // None of them, or both.
         _ => Err(format!(
-            "session {session} has both {prefix} and {lock} locked; name one of the two keys, or destroy the session to free \
-             both"
+            "session {session} has locked {}; name the key itself if that is a lock, or the prefix of the semaphore that it \
+             belongs to",
+            listed(keys, |key| shown(key))
         )),
     }
 }
 
-/// Evicts the participant, unless its state has changed.
+/// Evicts the participant, unless its state has changed. With `by`, marks it as evicted by that operator: it leaves when its workload
+/// has stopped. Without, removes it, whatever its workload does.
 ///
 /// # Errors
 ///
 /// [`Error::Refused`] if it has, and nothing was done; or an error of Consul.
-pub async fn act(client: &Client, target: &Target, method: Method<'_>) -> Result<Changed, Error> {
+pub async fn act(client: &Client, target: &Target, by: Option<&str>) -> Result<Changed, Error> {
     let tried = Cell::new(false);
     change(client, &target.place, |view| {
         plan::check_visible(view).map_err(Error::Denied)?;
@@ -171,9 +162,9 @@ pub async fn act(client: &Client, target: &Target, method: Method<'_>) -> Result
         match Membership::of(view, &target.membership.session) {
             Some(membership) if membership == target.membership => {
                 tried.set(true);
-                Ok(match method {
-                    Method::Request(by) => plan::request_eviction(view, &membership, by),
-                    Method::Force => plan::force_eviction(view, &membership, &clock::wall().text(now), now),
+                Ok(match by {
+                    Some(by) => plan::request_eviction(view, &membership, by),
+                    None => plan::force_eviction(view, &membership, &clock::wall().text(now), now),
                 })
             }
             // After a lost response, this eviction may be the reason; it is the desired state.
@@ -212,7 +203,7 @@ pub async fn gone(client: &Client, target: &Target, by: &str, wait: Duration) ->
             Ok(view) => match Membership::of(&view, session) {
                 // It has died meanwhile, and there may be no other client that prunes it.
                 Some(membership) if membership.part == plan::MembershipKind::Dead => {
-                    match act(client, &Target { membership, ..target.clone() }, Method::Force).await {
+                    match act(client, &Target { membership, ..target.clone() }, None).await {
                         Ok(Changed { after, .. }) => return Ok(Some(after)),
                         Err(Error::Refused(_moved)) => None,
                         Err(away) if away.is_unavailable() && Instant::now() < until => None,
@@ -221,7 +212,7 @@ pub async fn gone(client: &Client, target: &Target, by: &str, wait: Duration) ->
                 }
                 Some(membership) if !membership.is_after(&target.membership) => {
                     if view.evicted_by(session).is_none() {
-                        act(client, target, Method::Request(by)).await?;
+                        act(client, target, Some(by)).await?;
                     }
                     Some(view)
                 }
@@ -275,10 +266,10 @@ async fn wait_for_change(client: &Client, view: &View, session: &SessionId, wait
 
 #[cfg(test)]
 mod tests {
-    use super::super::participants;
+    use super::super::PrefixSnapshot;
     use super::*;
     use slotkeeper_consul::Indexed;
-    use slotkeeper_semaphore::Pair;
+    use slotkeeper_semaphore::{Listing, Pair};
 
     fn waiters(sessions: &[&str]) -> Vec<Participant> {
         let pair = |(place, session): (usize, &&str)| Pair {
@@ -290,9 +281,15 @@ mod tests {
             create_index: place as u64,
             modify_index: place as u64,
         };
-        let pairs: Vec<_> = sessions.iter().enumerate().map(pair).collect();
+        let pairs = sessions.iter().enumerate().map(pair).collect();
         let sessions = Indexed { index: 500, filtered: false, value: Vec::new() };
-        participants::of(&View::new("p", pairs.clone(), 500), &pairs, &sessions)
+        let listing = Listing { pairs, index: 500, filtered: false };
+        PrefixSnapshot::of("p", None, listing, sessions).inspect().queue
+    }
+
+    fn choose(participants: &[Participant], session: &str) -> Result<String, String> {
+        let chosen = super::choose("p", &participants.iter().collect::<Vec<_>>(), session);
+        chosen.map(|one| one.id().to_owned()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -300,10 +297,10 @@ mod tests {
         let mut there = waiters(&["aaaa-1", "4711-2", "cccc-3"]);
         for (one, name, pid) in [(0, "import", 4711), (1, "import", 8), (2, "stuck job", 9)] {
             let host = Some("vm".into());
-            there[one].role.who =
+            there[one].who =
                 Some(Identity { name: Some(name.into()), host, pid: Some(pid), ..Identity::default() });
         }
-        let chosen = |named| choose("p", there.clone(), named).map(|one| one.id.to_string());
+        let chosen = |named| choose(&there, named);
         for (named, expected) in [
             ("8", "4711-2"),
             ("stuck job", "cccc-3"),
@@ -313,7 +310,7 @@ mod tests {
             assert_eq!(chosen(named), Ok(expected.into()), "{named}");
         }
         for (ambiguous, second) in [("import", "4711-2"), ("4711", "4711-2")] {
-            let said = chosen(ambiguous).unwrap_err().to_string();
+            let said = chosen(ambiguous).unwrap_err();
             let both =
                 format!("write more of aaaa-1 (waiting) import on vm pid 4711, {second} (waiting) import on");
             assert!(said.contains(&both), "{said}");
@@ -323,10 +320,7 @@ mod tests {
     #[test]
     fn a_session_may_be_abbreviated_if_unambiguous() {
         let there = waiters(&["aaaa-1", "aaaa-2", "bbbb-1", "bbbb-12"]);
-        let chosen = |session| {
-            let one = choose("p", there.clone(), session).map_err(|error| error.to_string())?;
-            Ok::<_, String>(one.id.to_string())
-        };
+        let chosen = |session| choose(&there, session);
         assert_eq!(chosen("aaaa-2"), Ok("aaaa-2".into()));
         assert_eq!(chosen("bbbb-1"), Ok("bbbb-1".into()), "written out it is itself");
         let said = chosen("aaaa").unwrap_err();
@@ -340,8 +334,8 @@ mod tests {
             assert!(said.ends_with("at least 4 characters of it, a name or a process id"), "{said}");
         }
         let long = format!("\u{1b}{}", "x".repeat(5000));
-        let said = choose("p", waiters(&[&long]), "cccc").unwrap_err().to_string();
+        let said = choose(&waiters(&[&long]), "cccc").unwrap_err();
         assert!(said.len() < 300 && said.contains("\\u{1b}xx") && said.contains("x… (waiting). "), "{said}");
-        assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("no participants at p".into())));
+        assert_eq!(super::choose("p", &[], "aaaa"), Err(Error::Missing("no participants at p".into())));
     }
 }

@@ -2,9 +2,14 @@
 //! holders, are read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
-use super::{Error, WAIT};
+use serde::Serialize;
+
+use super::Error;
+use super::inspection::age;
 use crate::bridge::{self, Found};
+use crate::schema_version::SchemaVersion;
 use crate::status::Kind;
 use slotkeeper_consul::{self as consul, Client, Indexed, Read, TXN_OPERATIONS};
 use slotkeeper_semaphore::contender::{Entry, WaiterState};
@@ -24,8 +29,8 @@ const LOCK: &str = "/.lock";
 /// Characters of a session's id.
 const ID_CHARS: usize = 36;
 
-/// A semaphore or lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A semaphore or lock. No field is ever omitted from its JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Listed {
     /// The prefix of a semaphore, or of a lock whose key is `.lock` below it; else the lock's key.
     pub prefix: String,
@@ -37,78 +42,72 @@ pub struct Listed {
     pub taken: u32,
     /// The number of contender keys that are not a holder's; `None` for a lock, whose waiters Consul does not store.
     pub waiting: Option<usize>,
+    /// The age of the oldest holder, once that is computed ([`Listing::at`]).
+    pub oldest_age_seconds: Option<u64>,
     /// The oldest time stamp of its holders, if all of them have one and were read.
     pub since: Option<String>,
     /// The sessions of its holders, once each.
-    holders: Vec<String>,
+    #[serde(skip)]
+    pub holders: Vec<String>,
 }
 
 /// What there is below a root.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Listing {
+    /// The version of the document.
+    pub schema_version: SchemaVersion,
+    /// The root, if one was given.
+    pub root: Option<String>,
     /// The semaphores and locks, in the order of their prefixes.
-    pub listed: Vec<Listed>,
-    /// What was not read, in sentences.
-    pub cut: Vec<String>,
+    pub entries: Vec<Listed>,
+    /// Whether something was not read.
+    pub truncated: bool,
     /// The rule that would show what Consul hides from the token, if it says that it hides keys.
     pub hidden: Option<String>,
+    /// What was not read, in sentences.
+    #[serde(skip)]
+    pub cut: Vec<String>,
 }
 
-/// Reads the semaphores and locks below a root again after each change there.
-pub struct Watch<'a> {
-    client: Client,
-    root: Option<&'a str>,
-    index: u64,
+impl Listing {
+    /// The listing with the ages at that time.
+    #[must_use]
+    pub fn at(mut self, now: SystemTime) -> Self {
+        for one in &mut self.entries {
+            one.oldest_age_seconds = age(one.since.as_deref(), now);
+        }
+        self
+    }
 }
 
-impl<'a> Watch<'a> {
-    /// A watch that has not read yet. Without a root it is about all keys.
-    pub fn new(client: &Client, root: Option<&'a str>) -> Self {
-        Self { client: client.clone(), root, index: 0 }
+/// Reads the semaphores and locks below a root; without one, of all keys.
+///
+/// # Errors
+///
+/// [`Error::Failed`].
+pub async fn read(client: &Client, root: Option<&str>, read: Read) -> Result<Indexed<Listing>, Error> {
+    let folder = root.map(|root| format!("{root}/")).unwrap_or_default();
+    let names = names(client, &folder, read).await?;
+    let Selection { locks, others, contenders, cut } = Selection::of(&names.value, root.is_some());
+    let mut entries = Vec::new();
+    for pair in pairs(client, locks).await? {
+        let prefix = pair.key.strip_suffix(LOCK).unwrap_or(&pair.key);
+        let sessions = contenders.get(prefix).map(Vec::as_slice).unwrap_or_default();
+        entries.extend(Listed::of(prefix, &pair, sessions));
     }
-
-    /// What there is: at first at once, then after a change, or after a while in any case.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`]. The next call reads at once.
-    pub async fn next(&mut self) -> Result<Listing, Error> {
-        let before = std::mem::take(&mut self.index);
-        if before == 0 {
-            // Start again from index 0, perhaps at another cluster.
-            self.client = self.client.bound();
-        }
-        let folder = self.root.map(|root| format!("{root}/")).unwrap_or_default();
-        let names = names(&self.client, &folder, Read::consistent().after(before, WAIT)).await?;
-        let listing = self.read(&names).await?;
-        // An index that decreased means to start from 0.
-        self.index = if names.index < before { 0 } else { names.index };
-        Ok(listing)
+    for pair in pairs(client, others).await? {
+        // A semaphore's record at another key has no clients.
+        entries.extend(Listed::of(&pair.key, &pair, &[]).filter(|one| one.kind == Kind::Lock));
     }
-
-    async fn read(&self, names: &Indexed<Vec<String>>) -> Result<Listing, Error> {
-        let Selection { locks, others, contenders, cut } = Selection::of(&names.value, self.root.is_some());
-        let mut listed = Vec::new();
-        for pair in pairs(&self.client, locks).await? {
-            let prefix = pair.key.strip_suffix(LOCK).unwrap_or(&pair.key);
-            let sessions = contenders.get(prefix).map(Vec::as_slice).unwrap_or_default();
-            listed.extend(Listed::of(prefix, &pair, sessions));
-        }
-        for pair in pairs(&self.client, others).await? {
-            // A semaphore's record at another key has no clients.
-            listed.extend(Listed::of(&pair.key, &pair, &[]).filter(|one| one.kind == Kind::Lock));
-        }
-        listed.sort_by(|a, b| a.prefix.cmp(&b.prefix));
-        let keys = holders(&listed);
-        let since: BTreeMap<_, _> = pairs(&self.client, keys)
-            .await?
-            .into_iter()
-            .filter_map(|pair| Some((pair.key, held_since(&pair.value)?)))
-            .collect();
-        listed.iter_mut().for_each(|one| one.date(&since));
-        let hidden = names.filtered.then(|| rule(self.root, "read"));
-        Ok(Listing { listed, cut, hidden })
-    }
+    entries.sort_by(|a, b| a.prefix.cmp(&b.prefix));
+    let dated = pairs(client, holders(&entries)).await?.into_iter();
+    let since = dated.filter_map(|pair| Some((pair.key, held_since(&pair.value)?))).collect();
+    entries.iter_mut().for_each(|one| one.date(&since));
+    let hidden = names.filtered.then(|| rule(root, "read"));
+    let root = root.map(str::to_owned);
+    let truncated = !cut.is_empty();
+    let listing = Listing { schema_version: SchemaVersion::default(), root, entries, truncated, hidden, cut };
+    Ok(Indexed { index: names.index, filtered: names.filtered, value: listing })
 }
 
 /// The keys to read, by the names of all keys.
@@ -141,20 +140,15 @@ impl<'k> Selection<'k> {
             }
         }
         let mut cut = Vec::new();
-        if locks.len() > MAX_LOCK_KEYS {
-            cut.push(format!(
-                "only the first {MAX_LOCK_KEYS} of {} semaphores and locks were read; name a ROOT below",
-                locks.len()
-            ));
-        }
-        if others.len() > MAX_OTHER_KEYS {
-            cut.push(format!(
-                "only the first {MAX_OTHER_KEYS} of {} keys that may be locks were read; name a ROOT below",
-                others.len()
-            ));
-        }
-        locks.truncate(MAX_LOCK_KEYS);
-        others.truncate(MAX_OTHER_KEYS);
+        let mut limit = |keys: &mut Vec<String>, max: usize, what: &str| {
+            if keys.len() > max {
+                let all = keys.len();
+                cut.push(format!("only the first {max} of {all} {what} were read; name a ROOT below"));
+                keys.truncate(max);
+            }
+        };
+        limit(&mut locks, MAX_LOCK_KEYS, "semaphores and locks");
+        limit(&mut others, MAX_OTHER_KEYS, "keys that may be locks");
         Self { locks, others, contenders, cut }
     }
 }
@@ -162,32 +156,24 @@ impl<'k> Selection<'k> {
 impl Listed {
     /// The semaphore or lock that a key holds, with the sessions that have a contender key there; `None` if it is neither.
     fn of(prefix: &str, pair: &Pair, contenders: &[&str]) -> Option<Self> {
-        let prefix = prefix.to_owned();
+        let lock = Self { prefix: prefix.to_owned(), kind: Kind::Lock, limit: 1, ..Self::default() };
         match Record::decode(&pair.value, pair.flags) {
             Ok(record) => {
                 let holders: BTreeSet<&str> = record.holders.iter().map(|holder| holder.as_str()).collect();
                 let waiting = contenders.iter().filter(|session| !holders.contains(*session)).count();
                 Some(Self {
-                    prefix,
                     kind: Kind::Semaphore,
                     limit: record.limit,
                     taken: record.taken(),
                     waiting: Some(waiting),
-                    since: None,
                     holders: holders.into_iter().map(str::to_owned).collect(),
+                    ..lock
                 })
             }
             Err(NotASemaphore::SingleKeyLock) => {
-                let since = pair.session.as_ref().and_then(|_| held_since(&pair.value));
-                Some(Self {
-                    prefix,
-                    kind: Kind::Lock,
-                    limit: 1,
-                    taken: u32::from(pair.session.is_some()),
-                    waiting: None,
-                    since,
-                    holders: Vec::new(),
-                })
+                let owner = pair.session.as_ref();
+                let since = owner.and_then(|_| held_since(&pair.value));
+                Some(Self { taken: u32::from(owner.is_some()), since, ..lock })
             }
             Err(_) => None,
         }
@@ -260,14 +246,7 @@ fn rule(root: Option<&str>, policy: &str) -> String {
 
 /// The names of the keys that begin with a text.
 async fn names(client: &Client, begin: &str, read: Read) -> Result<Indexed<Vec<String>>, Error> {
-    let answer = match client.kv_keys(begin, read).await {
-        // A long poll that was cut is no failure: read without waiting.
-        Err(error) if matches!(error.kind, consul::Kind::Cut(_)) => {
-            client.kv_keys(begin, Read { blocking: None, ..read }).await
-        }
-        answer => answer,
-    };
-    answer.map_err(|error| {
+    client.kv_keys(begin, read).await.map_err(|error| {
         let Failure { kind, text } = bridge::failure(&error);
         let root = begin.strip_suffix('/');
         let text = if error.kind == consul::Kind::Denied {
@@ -355,12 +334,8 @@ mod tests {
         assert_eq!((found.others.len(), found.cut.len()), (MAX_OTHER_KEYS, 1));
         let crowd = |holders: usize| Listed {
             prefix: "p".into(),
-            kind: Kind::Semaphore,
-            limit: 1,
-            taken: 1,
-            waiting: None,
-            since: None,
             holders: (0..holders).map(|n| n.to_string()).collect(),
+            ..Listed::default()
         };
         assert_eq!(holders(&[crowd(MAX_HOLDERS + 1), crowd(2)]), ["p/0", "p/1"]);
         let crowds: Vec<_> = (0..100).map(|_| crowd(MAX_HOLDERS)).collect();

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
-use super::Inspection;
+use super::inspection::{Inspection, Participant, Ring};
 use crate::bridge;
 use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::View;
@@ -14,22 +12,10 @@ const MAX_PREFIXES: usize = 4;
 /// The most rings that are reported.
 const MAX_RINGS: usize = 8;
 
-/// Two clients, each of which waits for a slot that the other holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Ring {
-    /// The session of the one that holds a slot here and waits for one of `prefix`.
-    pub holder: String,
-    /// The session of the one that holds a slot of `prefix` and waits here.
-    pub waiter: String,
-    /// The other semaphore.
-    pub prefix: String,
-}
-
 /// The rings of the semaphore with others in its folder, as far as the token may read them. The folder's keys show where its
 /// holders have a contender key, too.
 pub async fn find(client: &Client, prefix: &str, seen: &Inspection) -> Vec<Ring> {
-    let holders: BTreeSet<&str> = seen.holders.iter().map(|one| one.id.as_str()).collect();
-    let waiters = || seen.queue.iter().map(|one| &one.participant.id);
+    let holders: BTreeSet<&str> = seen.holders.iter().map(Participant::id).collect();
     // The root may have any number of other keys.
     let Some((folder, _)) = prefix.rsplit_once('/').filter(|_| !holders.is_empty() && !seen.queue.is_empty())
     else {
@@ -46,10 +32,10 @@ pub async fn find(client: &Client, prefix: &str, seen: &Inspection) -> Vec<Ring>
         let view = View::of_listing(other, listing);
         let Some(record) = view.record() else { continue };
         for holder in view.waiters().into_iter().filter(|one| holders.contains(one.session.as_str())) {
-            let waits_here = waiters().filter(|waiter| record.holders.contains(waiter));
+            let waits_here = seen.queue.iter().filter(|one| record.slots_of(&one.id().into()) > 0);
             rings.extend(waits_here.map(|waiter| Ring {
                 holder: holder.session.to_string(),
-                waiter: waiter.to_string(),
+                waiter: waiter.id().to_owned(),
                 prefix: other.to_owned(),
             }));
         }

@@ -54,15 +54,6 @@ impl Health {
             None => Self::Unknown,
         }
     }
-
-    /// The name in tables and in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Dead => "dead",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// A participant's own time stamp, if it is a date. Any client may have written it.

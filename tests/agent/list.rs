@@ -201,9 +201,9 @@ fn tables_fit_the_terminal() {
         row.contains("…  semaphore  2      1      0        -") && row.chars().count() <= 80
     };
     shell.await_screen("a row that was cut", |screen| fits(screen) && screen.contains("end 0"));
-    shell.press(&format!("clear; {BINARY} inspect -o wide {prefix} --http-addr {address}; echo end $?\n"));
+    shell.press(&format!("clear; {BINARY} sessions -o wide {prefix} --http-addr {address}; echo end $?\n"));
     let fits = |screen: &str| {
-        let row = screen.lines().find(|line| line.starts_with("HOLDER")).unwrap_or_default();
+        let row = screen.lines().find(|line| line.starts_with("SESSION")).unwrap_or_default();
         row.ends_with('…') || row.contains("CHECKS")
     };
     shell.await_screen("the wide form", |screen| fits(screen) && screen.contains("end 0"));

@@ -20,16 +20,6 @@ pub enum Behavior {
     Delete,
 }
 
-impl Behavior {
-    /// Consul's name for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Delete => "delete",
-        }
-    }
-}
-
 /// The parameters of a new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSpec {

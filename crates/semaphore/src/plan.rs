@@ -30,7 +30,7 @@ pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Membership, MembershipKind, force_eviction, request_eviction};
 pub use join::join;
-pub use operate::{Queued, check_visible, destroy, existing_record, prune, queue, set_limit};
+pub use operate::{check_visible, destroy, existing_record, prune, queue, set_limit};
 pub use release::{leave, must_list_to_leave, release, resign};
 pub use watch::{Watch, own};
 

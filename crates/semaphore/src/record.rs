@@ -40,7 +40,8 @@ const QUIET: &[u8] = b"\t";
 const TOUCHED: &[u8] = b"\n";
 
 /// How the holders are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     /// `"Holders":["<session>",…]`, flags 0: the guide's format. A session with k slots is listed k times.
     List,

@@ -3,7 +3,7 @@
 use super::super::Exit;
 use super::check::{Found, fail, warn};
 use crate::config::{LimitPolicy, Semaphore};
-use crate::operator::{Found as Stored, Inspection};
+use crate::operator::{Found as Stored, Inspection, word};
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::record::Form;
 
@@ -14,9 +14,9 @@ pub(super) fn judge(wanted: Option<&Semaphore>, stored: &Inspection, others: usi
         let why = format!("Consul hides keys from the token, so it acquires no slot; it needs {rule}");
         all.push(fail(Exit::Denied, why));
     }
-    let everyone = stored.holders.iter().chain(stored.queue.iter().map(|waiter| &waiter.participant));
-    let foreign = everyone.filter(|one| one.role.foreign == Some(true));
-    let bodies: Vec<_> = foreign.map(|one| one.role.body.as_deref().unwrap_or_default()).collect();
+    let everyone = stored.holders.iter().chain(&stored.queue);
+    let foreign = everyone.filter(|one| one.foreign == Some(true));
+    let bodies: Vec<_> = foreign.map(|one| one.body.as_deref().unwrap_or_default()).collect();
     let newer = bodies.iter().filter(|body| Entry::is_newer(body.as_bytes())).count();
     for (count, what) in [
         (newer, "clients of a later version of slotkeeper; upgrade this one"),
@@ -29,28 +29,27 @@ pub(super) fn judge(wanted: Option<&Semaphore>, stored: &Inspection, others: usi
 }
 
 fn fits(wanted: Option<&Semaphore>, stored: &Inspection) -> Found {
-    let record = match &stored.found {
-        Stored::Semaphore { record, .. } => record,
+    let (form, limit, taken) = match &stored.found {
+        Stored::Semaphore { form, limit, slots_taken, .. } => (*form, *limit, slots_taken),
         Stored::Nothing => return Ok("nothing is stored there yet; the first client writes it".into()),
         Stored::Unknown { key } => return fail(Exit::Denied, format!("{key} may be hidden from the token")),
         Stored::Lock { key, .. } if wanted.is_some() => {
             return fail(Exit::Config, format!("{key} is a lock; choose another prefix"));
         }
-        Stored::Lock { single, .. } => {
-            return Ok(format!("a lock, {}", if single.owner.is_some() { "held" } else { "free" }));
+        Stored::Lock { .. } => {
+            return Ok(format!("a lock, {}", if stored.holders.is_empty() { "free" } else { "held" }));
         }
-        Stored::Other { key, what } => {
-            return fail(Exit::Config, format!("{key}: {what}; or choose another key"));
+        Stored::Other { key, description } => {
+            return fail(Exit::Config, format!("{key}: {description}; or choose another key"));
         }
     };
-    let (limit, taken, waiting) = (record.limit, record.taken(), stored.queue.len());
-    let format = if record.form() == Form::Map { "map" } else { "list" };
+    let (format, waiting) = (word(&form), stored.queue.len());
     let found = format!("a semaphore with limit {limit}, format {format}, {taken} taken, {waiting} waiting");
     let Some(wanted) = wanted else { return Ok(format!("{found}; `run` needs --limit {limit} there")) };
     let configured = wanted.limit;
     if wanted.slots > limit {
         fail(Exit::Config, format!("{found}; {} slots are wanted: see slotkeeper set-limit", wanted.slots))
-    } else if wanted.slots > 1 && record.form() == Form::Map {
+    } else if wanted.slots > 1 && form == Form::Map {
         fail(Exit::Config, format!("{found}; `map` allows one slot for each holder: use `slots: 1`"))
     } else if configured == limit {
         Ok(found)

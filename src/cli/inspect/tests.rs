@@ -2,10 +2,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::report::Report;
 use super::table;
 use crate::cli::table::Layout;
-use crate::operator::PrefixSnapshot;
+use crate::operator::{Inspection, PrefixSnapshot};
 use slotkeeper_consul::{Behavior, Indexed, Session};
 use slotkeeper_semaphore::{LOCK_FLAGS, Listing, Pair};
 
@@ -41,16 +40,21 @@ fn now() -> SystemTime {
     humantime::parse_rfc3339("2026-01-02T03:04:05Z").unwrap()
 }
 
-fn report(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str]) -> Report {
+fn report(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str]) -> Inspection {
     report_of(at_prefix, below, sessions, (false, false))
 }
 
 /// `filtered`: whether Consul reports that it hides keys, and sessions.
-fn report_of(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str], filtered: (bool, bool)) -> Report {
+fn report_of(
+    at_prefix: Option<Pair>,
+    below: Vec<Pair>,
+    sessions: &[&str],
+    filtered: (bool, bool),
+) -> Inspection {
     let below = Listing { pairs: below, index: 500, filtered: filtered.0 };
     let value = sessions.iter().map(|id| session(id)).collect();
     let sessions = Indexed { index: 500, filtered: filtered.1, value };
-    Report::at("p", &PrefixSnapshot::of("p", at_prefix, below, sessions).inspect(), now())
+    PrefixSnapshot::of("p", at_prefix, below, sessions).inspect().at(now())
 }
 
 fn entry(state: &str, more: &str) -> String {
@@ -83,18 +87,18 @@ fn the_tables_show_holders_waiters_and_others() {
     let expected = "\
 p: semaphore (list), 3 of 2 slots taken, ModifyIndex 101
 
-HOLDER  STATE  SLOTS  WHO                          AGE    SLOT  HEALTH  TTL  SINCE                 BEHAVIOR  CHECKS
-gone    dead   1      -                            -      -     dead    -    -                     -         -
-b       held   1      batch-7                      2m13s  1     live    30s  2026-01-02T03:01:52Z  delete    serfHealth
-a       held   1      foreign client: db\\u{1b}[2J  -      -     live    30s  -                     delete    serfHealth
+HOLDER  STATE  SLOTS  WHO                          AGE    SLOT  HEALTH  SINCE
+gone    dead   1      -                            -      -     dead    -
+b       held   1      batch-7                      2m13s  1     live    2026-01-02T03:01:52Z
+a       held   1      foreign client: db\\u{1b}[2J  -      -     live    -
 
-POSITION  WAITER  SLOTS  PRIORITY  WHO  AGE   HEALTH  REMARK                                             TTL  SINCE                 BEHAVIOR  CHECKS
-1         large   9      4         -    -     live    passed over: the semaphore cannot grant its slots  30s  -                     delete    serfHealth
-2         w       1      0         -    1d1h  live    next; together with q\\u{1b}                        30s  2026-01-01T02:03:05Z  delete    serfHealth
-3         x       1      0         -    -     live    -                                                  30s  -                     delete    serfHealth
+POSITION  WAITER  SLOTS  PRIORITY  WHO  AGE   HEALTH  REMARK                                             SINCE
+1         large   9      4         -    -     live    passed over: the semaphore cannot grant its slots  -
+2         w       1      0         -    1d1h  live    next; together with q\\u{1b}                        2026-01-01T02:03:05Z
+3         x       1      0         -    -     live    -                                                  -
 
-OTHER  STATE    WHO  HEALTH  KEYS   TTL  SINCE  BEHAVIOR  CHECKS
-out    removed  -    live    p/out  30s  -      delete    serfHealth
+OTHER  STATE    WHO  HEALTH  KEYS
+out    removed  -    live    p/out
 
 over the limit by 1 slot: no slot is granted until fewer than 2 are held
 1 holder is dead, with 1 slot: reclaimed by the next client after its prune_delay; at once: slotkeeper prune p
@@ -247,7 +251,7 @@ fn what_is_hidden_is_unknown_and_the_rules_that_would_show_it_are_named() {
         "\n-         w       1      0         -    1d1h  live    together with q",
         "Consul hides keys below p/ from the token: a holder whose key is hidden is `unknown`, and waiters may be missing; the \
          token needs `key_prefix \"p/\" { policy = \"read\" }`\n",
-        "the sessions of 2 are not shown by Consul: it has just ended, or the token may not read it; it needs \
+        "Consul does not show 2 participants' sessions: just ended, or hidden from the token; it needs \
          `session_prefix \"\" { policy = \"read\" }`\n",
     ] {
         assert!(shown.contains(expected), "{expected:?} should be in {shown}");

@@ -75,8 +75,8 @@ async fn release(holdings: &Holdings) -> Result<(), String> {
 /// Releases every slot and lock. Returns the first failure.
 async fn everything(client: &Client, holdings: &Holdings) -> Result<(), String> {
     let session = SessionId::from(holdings.session.as_str());
-    let semaphores = holdings.semaphores.iter().cloned().map(Place::Semaphore);
-    let places = semaphores.chain(holdings.locks.iter().cloned().map(Place::Lock));
+    let semaphores = holdings.semaphores.iter().map(|prefix| Place::semaphore(prefix));
+    let places = semaphores.chain(holdings.locks.iter().map(|key| Place::lock(key)));
     let released = places.map(|place| {
         let session = &session;
         async move {

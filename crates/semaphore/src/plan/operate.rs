@@ -11,21 +11,12 @@ use crate::view::Leftover;
 use crate::view::{LockKeyState, View};
 use crate::{Moment, Op, SessionId};
 
-/// A waiter, as an operator sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queued {
-    /// Its session.
-    pub session: SessionId,
-    /// Whether a free slot serves it. Otherwise it is passed over: it waits for a higher limit, or for a `.lock` in a format that can express its
-    /// request.
-    pub is_served: bool,
-}
-
-/// The queue, in order.
-pub fn queue(view: &View) -> Vec<Queued> {
+/// The queue, in order: each waiter's session, and whether a free slot serves it. Otherwise the waiter is passed over: it waits for a
+/// higher limit, or for a `.lock` in a format that can express its request.
+pub fn queue(view: &View) -> Vec<(SessionId, bool)> {
     let is_served = |one: &Waiter<'_>| view.record().is_none_or(|record| one.is_served_by(record));
     let line = queue::in_order(view, None);
-    line.iter().map(|one| Queued { session: one.session.clone(), is_served: is_served(one) }).collect()
+    line.iter().map(|one| (one.session.clone(), is_served(one))).collect()
 }
 
 /// The record that an operator means to change.
