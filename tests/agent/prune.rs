@@ -18,7 +18,8 @@ use crate::wait_for;
 const PREFIX: &str = "service/s";
 const LOCK_FLAGS: u64 = 3_304_740_253_564_472_344;
 
-/// An agent that was killed, whose session has ended since, with a waiter that lets a dead one's slot rest for ten minutes.
+/// An agent that was killed, whose session has ended since, with a waiter that lets a dead one's slot rest for ten minutes, and that
+/// is stopped.
 fn one_dead_and_one_waiting(
     consul: &Consul,
     operator: &Operator,
@@ -39,6 +40,8 @@ fn one_dead_and_one_waiting(
     });
     let waiter = start("late", ", prune_delay: 10m");
     waiter.await_state("waiting");
+    // Its next write would delete the key that the holder leaves.
+    waiter.signal(Signal::STOP);
     let session = holder.session();
     holder.signal(Signal::KILL);
     holder.ended();
@@ -63,6 +66,7 @@ fn the_dead_are_pruned_and_the_next_waiter_granted_in_one_write() {
         assert_eq!(operator.holders(PREFIX), [dead.as_str()]);
 
         let (code, out, _) = operate(&address, &["prune", "service/s/.lock", "--yes", "--json"]);
+        waiter.signal(Signal::CONT);
         assert_eq!(code, Some(0));
         let done: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(done["pruned"][0]["session"], dead);
