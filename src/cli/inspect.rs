@@ -5,7 +5,6 @@ mod table;
 use std::time::SystemTime;
 
 use clap::Args;
-use serde::Serialize;
 
 use super::operator_flags::{OperatorFlags, hidden, lock_or_prefix};
 use super::show::{Show, View};
@@ -37,15 +36,6 @@ pub(super) struct Inspect {
     consul: OperatorFlags,
 }
 
-#[derive(Clone, PartialEq, Serialize)]
-struct Seen {
-    #[serde(flatten)]
-    inspection: Inspection,
-    /// What explains an empty result.
-    #[serde(skip)]
-    hint: String,
-}
-
 impl Inspect {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let (client, prefix) = self.consul.target(&self.prefix)?;
@@ -54,35 +44,37 @@ impl Inspect {
             let next = async || {
                 let mut inspection = watch.next().await?.inspect();
                 inspection.rings = rings::find(&client, &prefix, &inspection).await;
-                let mut hint = String::new();
                 if inspection.found == Found::Nothing {
-                    hint = hidden(&client);
+                    inspection.hint = hidden(&client);
                     if !self.show.watch {
-                        hint += &below(&client, &prefix).await;
+                        inspection.hint += &below(&client, &prefix).await;
                     }
                 }
-                Ok::<_, Error>(Seen { inspection, hint })
+                Ok::<_, Error>(inspection)
             };
             self.show.print(&hidden(&client), next).await
         })
     }
 }
 
-impl View for Seen {
-    fn at(self, now: SystemTime) -> Self {
-        Self { inspection: self.inspection.at(now), ..self }
+impl View for Inspection {
+    fn at(mut self, now: SystemTime) -> Self {
+        let all = self.holders.iter_mut().chain(&mut self.queue).chain(&mut self.others);
+        all.for_each(|one| one.date(now));
+        self.seen_at = humantime::format_rfc3339_seconds(now.max(SystemTime::UNIX_EPOCH)).to_string();
+        self
     }
 
     fn table(&self, layout: Layout) -> String {
-        table::of(&self.inspection, &self.hint, layout)
+        table::of(self, layout)
     }
 
     fn names(&self) -> Vec<String> {
-        self.inspection.all().map(Participant::id).map(printable).collect()
+        self.all().map(Participant::id).map(printable).collect()
     }
 
     fn exit(&self) -> Exit {
-        if self.inspection.found == Found::Nothing { Exit::Failed } else { Exit::Done }
+        if self.found == Found::Nothing { Exit::Failed } else { Exit::Done }
     }
 }
 

@@ -11,7 +11,7 @@ use super::show::{Show, View};
 use super::table::{Column, Layout, always, table, wide};
 use super::{Exit, live, run_requests};
 use crate::operator::list::{self, Listed, Listing};
-use crate::operator::{Error, Poll};
+use crate::operator::{self, Error, Poll};
 use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::printable;
 
@@ -58,8 +58,11 @@ impl List {
 }
 
 impl View for Listing {
-    fn at(self, now: SystemTime) -> Self {
-        Self::at(self, now)
+    fn at(mut self, now: SystemTime) -> Self {
+        for one in &mut self.entries {
+            one.oldest_age_seconds = operator::age(one.since.as_deref(), now);
+        }
+        self
     }
 
     fn table(&self, layout: Layout) -> String {

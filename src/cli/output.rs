@@ -76,16 +76,6 @@ impl Output {
             Some(Format::Name) => Form::Names,
         }
     }
-
-    /// Whether tables are printed.
-    pub(super) fn is_table(&self) -> bool {
-        matches!(self.form(), Form::Table(_))
-    }
-
-    /// Whether programs read the output.
-    pub(super) fn is_document(&self) -> bool {
-        matches!(self.form(), Form::Document(_))
-    }
 }
 
 impl ResultOutput {

@@ -3,7 +3,8 @@
 use std::time::SystemTime;
 
 use clap::Args;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::cells::{columns, hidden_rules, name};
 use super::operator_flags::{OperatorFlags, hidden, lock_or_prefix};
@@ -36,28 +37,26 @@ pub(super) struct Sessions {
     consul: OperatorFlags,
 }
 
-/// The document.
-#[derive(Clone, PartialEq, Serialize)]
+/// The sessions, or the participants of a prefix.
+#[derive(Clone, PartialEq)]
 struct Report {
-    schema_version: SchemaVersion,
-    /// The prefix, if one was given.
+    /// The prefix, if one was given. Without, the rows have nothing but their sessions.
     prefix: Option<String>,
-    sessions: Rows,
+    rows: Vec<Participant>,
     /// What is hidden from the token, and the rule that shows it.
-    #[serde(skip)]
     hidden: Vec<String>,
     /// Whether the prefix has a semaphore, a lock or a participant, or may have one that is hidden.
-    #[serde(skip)]
     is_there: bool,
 }
 
-#[derive(Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-enum Rows {
-    /// All sessions.
-    All(Vec<SessionRow>),
-    /// Those of a prefix.
-    Of(Vec<Participant>),
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let has_roles = self.prefix.is_some();
+        let row = |one: &Participant| if has_roles { json!(one) } else { json!(one.session) };
+        let rows: Vec<_> = self.rows.iter().map(row).collect();
+        json!({"schema_version": SchemaVersion::default(), "prefix": self.prefix, "sessions": rows})
+            .serialize(serializer)
+    }
 }
 
 impl Sessions {
@@ -73,13 +72,10 @@ impl Sessions {
             let next = async || {
                 let sessions = poll.next(operator::sessions).await?;
                 let hidden = format!("Consul hides sessions from the token; it needs {SESSIONS}");
-                Ok::<_, Error>(Report {
-                    schema_version: SchemaVersion::default(),
-                    prefix: None,
-                    sessions: Rows::All(sessions.value.into_iter().map(SessionRow::from).collect()),
-                    hidden: sessions.filtered.then_some(hidden).into_iter().collect(),
-                    is_there: true,
-                })
+                let without_role = |session| Participant { session, ..Participant::default() };
+                let rows = sessions.value.into_iter().map(SessionRow::from).map(without_role).collect();
+                let hidden = sessions.filtered.then_some(hidden).into_iter().collect();
+                Ok::<_, Error>(Report { prefix: None, rows, hidden, is_there: true })
             };
             self.show.print(&hidden(&client), next).await
         })
@@ -90,55 +86,42 @@ impl Report {
     fn of(seen: &Inspection) -> Self {
         let rows: Vec<_> = seen.participants().into_iter().cloned().collect();
         Self {
-            schema_version: SchemaVersion::default(),
             prefix: Some(seen.prefix.clone()),
             is_there: !rows.is_empty() || seen.found != Found::Nothing,
-            sessions: Rows::Of(rows),
+            rows,
             hidden: hidden_rules(seen).collect(),
-        }
-    }
-
-    fn rows(&self) -> Vec<Participant> {
-        let without_role =
-            |session: &SessionRow| Participant { session: session.clone(), ..Participant::default() };
-        match &self.sessions {
-            Rows::All(rows) => rows.iter().map(without_role).collect(),
-            Rows::Of(rows) => rows.clone(),
         }
     }
 }
 
 impl View for Report {
     fn at(mut self, now: SystemTime) -> Self {
-        if let Rows::Of(rows) = &mut self.sessions {
-            rows.iter_mut().for_each(|one| one.date(now));
-        }
+        self.rows.iter_mut().for_each(|one| one.date(now));
         self
     }
 
     fn table(&self, layout: Layout) -> String {
-        let rows = self.rows();
-        let ids = SessionIds::of(rows.iter().map(Participant::id), layout.short_ids);
-        let (own, name) = match self.sessions {
-            Rows::All(_) => (&["SESSION"][..], always("NAME", name).flexible()),
-            Rows::Of(_) => {
+        let ids = SessionIds::of(self.rows.iter().map(Participant::id), layout.short_ids);
+        let (own, name) = match self.prefix {
+            None => (&["SESSION"][..], always("NAME", name).flexible()),
+            Some(_) => {
                 (&["SESSION", "STATE", "SLOTS", "PRIORITY", "WHO", "AGE", "SINCE"][..], wide("NAME", name))
             }
         };
         let mut shown = columns(own, &ids);
         shown.push(name);
         shown.extend(columns(&["NODE", "TTL", "BEHAVIOR", "LOCK-DELAY", "CHECKS"], &ids));
-        table(&shown, &rows, layout)
+        table(&shown, &self.rows, layout)
     }
 
     fn names(&self) -> Vec<String> {
-        self.rows().iter().map(|one| printable(one.id())).collect()
+        self.rows.iter().map(|one| printable(one.id())).collect()
     }
 
     fn nothing(&self) -> Option<String> {
         let prefix = self.prefix.as_deref().map(printable);
         let nothing = prefix.map_or("no sessions".into(), |prefix| format!("no participants at {prefix}"));
-        self.rows().is_empty().then_some(nothing)
+        self.rows.is_empty().then_some(nothing)
     }
 
     fn remarks(&self) -> Vec<String> {
@@ -153,8 +136,6 @@ impl View for Report {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use serde_json::json;
 
     use super::*;
     use crate::operator::ParticipantState;
@@ -193,9 +174,9 @@ mod tests {
         }
     }
 
-    fn table_of(sessions: Rows, layout: Layout) -> String {
-        let schema_version = SchemaVersion::default();
-        let report = Report { schema_version, prefix: None, sessions, hidden: Vec::new(), is_there: true };
+    fn table_of(prefix: Option<&str>, rows: Vec<Participant>, layout: Layout) -> String {
+        let prefix = prefix.map(str::to_owned);
+        let report = Report { prefix, rows, hidden: Vec::new(), is_there: true };
         report.at(humantime::parse_rfc3339("2026-01-02T03:06:06Z").unwrap()).table(layout)
     }
 
@@ -210,9 +191,10 @@ mod tests {
             behavior: Behavior::Release,
             ..session("b", "")
         };
-        let rows = [session("a", "1m30s"), hostile].map(SessionRow::from).into();
+        let rows = [session("a", "1m30s"), hostile]
+            .map(|session| Participant { session: session.into(), ..Participant::default() });
         assert_eq!(
-            table_of(Rows::All(rows), Layout::WIDE),
+            table_of(None, rows.into(), Layout::WIDE),
             "\
 SESSION  NAME             NODE  TTL    BEHAVIOR  LOCK-DELAY  CHECKS
 a        slotkeeper       vm    1m30s  delete    1.5s        serfHealth,web
@@ -255,7 +237,7 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
             unknown,
         ];
         assert_eq!(
-            table_of(Rows::Of(rows.to_vec()), Layout::WIDE),
+            table_of(Some("p"), rows.to_vec(), Layout::WIDE),
             "\
 SESSION    STATE    SLOTS  PRIORITY  WHO                       AGE   SINCE                 NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
 a          held     1      2         vm pid 7                  2m1s  2026-01-02T03:04:05Z  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
@@ -265,7 +247,7 @@ d\\u{202e}  dead     1      -         -                         -     -         
 "
         );
         assert_eq!(
-            table_of(Rows::Of(rows[..1].to_vec()), Layout::NARROW),
+            table_of(Some("p"), rows[..1].to_vec(), Layout::NARROW),
             "\
 SESSION  STATE  PRIORITY  WHO       AGE   NODE  TTL
 a        held   2         vm pid 7  2m1s  vm    30s

@@ -48,7 +48,7 @@ pub(super) trait View: Clone + PartialEq + Serialize {
 impl Show {
     /// Whether programs read the output.
     pub(super) fn is_document(&self) -> bool {
-        self.output.is_document()
+        matches!(self.output.form(), Form::Document(_))
     }
 
     /// Prints the view that `next` reads. `next` waits for a change, except in its first call. `hint` explains why there is nothing.
@@ -64,7 +64,11 @@ impl Show {
         if self.watch {
             let show = |seen: &V| {
                 let text = self.text(seen)?;
-                Ok(if self.output.is_table() { text + &lines(remarks(seen)) } else { text })
+                Ok(if matches!(self.output.form(), Form::Table(_)) {
+                    text + &lines(remarks(seen))
+                } else {
+                    text
+                })
             };
             let never = live::follow(self.is_document(), next, show).await?;
             match never {}

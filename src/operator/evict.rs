@@ -8,10 +8,11 @@ use tokio::time::{Instant, sleep};
 use super::{Changed, Error, Participant, ParticipantState, Place, Watch, change, look, word};
 use crate::bridge;
 use crate::clock;
+use crate::escape::printable;
 use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::plan::{self, Membership};
-use slotkeeper_semaphore::{FailureKind, Identity, SessionId, View, printable};
+use slotkeeper_semaphore::{FailureKind, Identity, SessionId, View};
 
 /// The shortest abbreviation of a session.
 const MIN_SESSION_CHARS: usize = 4;
@@ -61,7 +62,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Target
         (Place::semaphore(prefix), snapshot.view)
     };
     let membership = Membership::of(&before, &participant.id().into()).ok_or_else(|| {
-        let session = shown(participant.id());
+        let session = printable(participant.id());
         Error::Refused(format!("session {session} is removed already, and has not noticed yet"))
     })?;
     let Participant { state, foreign, body, .. } = participant;
@@ -92,9 +93,9 @@ fn choose<'a>(
     let name = |one: &&Participant| {
         let who = one.who.as_ref().and_then(Identity::in_words);
         let who = who.map(|who| format!(" {who}")).unwrap_or_default();
-        format!("{} ({}){who}", shown(one.id()), word(&one.state))
+        format!("{} ({}){who}", printable(one.id()), word(&one.state))
     };
-    let session = shown(session);
+    let session = printable(session);
     Err(Error::Refused(if meant.is_empty() {
         format!(
             "no participant {session} at {prefix}; there are {}. Write a session, at least {MIN_SESSION_CHARS} characters of \
@@ -112,11 +113,6 @@ fn is_named(who: &Identity, text: &str) -> bool {
     [&who.name, &who.pod, &pid, &who.in_words()].into_iter().any(|name| name.as_deref() == Some(text))
 }
 
-/// Untrusted input, for an error.
-fn shown(text: &str) -> String {
-    printable(text, 100)
-}
-
 /// The first few, and the number of the others.
 fn listed<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
     let more = all.len().checked_sub(MAX_LISTED).filter(|more| *more > 0);
@@ -131,7 +127,7 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
     let lock = format!("{prefix}/.lock");
     let keys = &participant.keys;
     let meant: Vec<_> = keys.iter().filter(|key| **key == prefix || **key == lock).collect();
-    let session = shown(participant.id());
+    let session = printable(participant.id());
     match meant.as_slice() {
         // A key that ends with its session is a contender key.
         [key] if key.ends_with(&format!("/{}", participant.id())) => Err(format!(
@@ -143,7 +139,7 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
         _ => Err(format!(
             "session {session} has locked {}; name the key itself if that is a lock, or the prefix of the semaphore that it \
              belongs to",
-            listed(keys, |key| shown(key))
+            listed(keys, |key| printable(key))
         )),
     }
 }
@@ -177,7 +173,7 @@ pub async fn act(client: &Client, target: &Target, by: Option<&str>) -> Result<C
 
 fn changed(target: &Target, found: Option<&Membership>) -> String {
     use plan::MembershipKind;
-    let session = shown(target.membership.session.as_str());
+    let session = printable(target.membership.session.as_str());
     let has = match found.map(|membership| (membership, target.membership.part, membership.part)) {
         None => "has left",
         Some((_, _, MembershipKind::Dead)) => "has died",

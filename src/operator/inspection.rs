@@ -18,7 +18,8 @@ use slotkeeper_semaphore::{Contender, Identity, LockKeyState, Pair, SessionId, V
 /// What was found at a prefix, as JSON shows it: no field is ever omitted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inspection {
-    pub(super) schema_version: SchemaVersion,
+    /// The version of the document.
+    pub schema_version: SchemaVersion,
     /// The prefix.
     pub prefix: String,
     /// Its kind and its record.
@@ -38,8 +39,11 @@ pub struct Inspection {
     pub hidden: Hidden,
     /// Rings with other semaphores, once they are sought.
     pub rings: Vec<Ring>,
-    /// Time of the read, in UTC, once it is set ([`Inspection::at`]).
+    /// Time of the read, in UTC, once it is set.
     pub seen_at: String,
+    /// What explains an empty result.
+    #[serde(skip)]
+    pub hint: String,
 }
 
 /// What a prefix is, and the record of what coordinates its clients.
@@ -193,7 +197,7 @@ pub struct Participant {
     pub priority: Option<i32>,
     /// Since when it holds or waits by its own time stamp, in UTC.
     pub since: Option<String>,
-    /// The time since then, once that is computed ([`Inspection::at`]).
+    /// The time since then, once that is computed ([`Participant::date`]).
     pub age_seconds: Option<u64>,
     /// Its identity as it wrote it.
     pub who: Option<Identity>,
@@ -249,7 +253,7 @@ impl Participant {
 }
 
 /// Whole seconds since a participant's own time stamp. Its clock may be ahead of this one.
-pub(super) fn age(since: Option<&str>, now: SystemTime) -> Option<u64> {
+pub fn age(since: Option<&str>, now: SystemTime) -> Option<u64> {
     let since = status::date(since?)?;
     Some(now.duration_since(since).map_or(0, |age| age.as_secs()))
 }
@@ -265,16 +269,6 @@ impl Inspection {
         let mut all: Vec<_> = self.all().collect();
         all.sort_by_key(|one| (one.state, one.order, one.id()));
         all
-    }
-
-    /// The inspection with the time of the read, and the participants' ages then.
-    #[must_use]
-    pub fn at(mut self, now: SystemTime) -> Self {
-        for one in self.holders.iter_mut().chain(&mut self.queue).chain(&mut self.others) {
-            one.date(now);
-        }
-        let seen_at = humantime::format_rfc3339_seconds(now.max(SystemTime::UNIX_EPOCH)).to_string();
-        Self { seen_at, ..self }
     }
 }
 

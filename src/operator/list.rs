@@ -2,12 +2,10 @@
 //! holders, are read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
 
 use serde::Serialize;
 
 use super::Error;
-use super::inspection::age;
 use crate::bridge::{self, Found};
 use crate::schema_version::SchemaVersion;
 use crate::status::Kind;
@@ -42,7 +40,7 @@ pub struct Listed {
     pub taken: u32,
     /// The number of contender keys that are not a holder's; `None` for a lock, whose waiters Consul does not store.
     pub waiting: Option<usize>,
-    /// The age of the oldest holder, once that is computed ([`Listing::at`]).
+    /// The age of the oldest holder, once it is computed from `since`.
     pub oldest_age_seconds: Option<u64>,
     /// The oldest time stamp of its holders, if all of them have one and were read.
     pub since: Option<String>,
@@ -67,17 +65,6 @@ pub struct Listing {
     /// What was not read, in sentences.
     #[serde(skip)]
     pub cut: Vec<String>,
-}
-
-impl Listing {
-    /// The listing with the ages at that time.
-    #[must_use]
-    pub fn at(mut self, now: SystemTime) -> Self {
-        for one in &mut self.entries {
-            one.oldest_age_seconds = age(one.since.as_deref(), now);
-        }
-        self
-    }
 }
 
 /// Reads the semaphores and locks below a root; without one, of all keys.

@@ -188,6 +188,7 @@ impl PrefixSnapshot {
             hidden,
             rings: Vec::new(),
             seen_at: String::new(),
+            hint: String::new(),
         }
     }
 

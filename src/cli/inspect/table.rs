@@ -11,10 +11,10 @@ use crate::status::RING_ADVICE;
 /// The most rows of a table.
 const SHOWN: usize = 40;
 
-/// The headline, tables and remarks; `hint` explains an empty result.
-pub(super) fn of(seen: &Inspection, hint: &str, layout: Layout) -> String {
+/// The headline, tables and remarks.
+pub(super) fn of(seen: &Inspection, layout: Layout) -> String {
     let wrap = |text: &str| window::wrap(text, layout.columns);
-    let mut text = wrap(&headline(seen, hint));
+    let mut text = wrap(&headline(seen));
     let ids = SessionIds::of(seen.all().map(Participant::id), layout.short_ids);
     let usual = if matches!(seen.found, Found::Lock { .. }) { "locked" } else { "held" };
     let mut holders = columns(&["HOLDER", "SLOTS", "WHO", "AGE", "SLOT", "HEALTH", "SINCE"], &ids);
@@ -40,7 +40,7 @@ pub(super) fn of(seen: &Inspection, hint: &str, layout: Layout) -> String {
     text
 }
 
-fn headline(seen: &Inspection, hint: &str) -> String {
+fn headline(seen: &Inspection) -> String {
     let prefix = printable(&seen.prefix);
     match &seen.found {
         Found::Semaphore { form, limit, slots_taken, modify_index, .. } => {
@@ -59,7 +59,7 @@ fn headline(seen: &Inspection, hint: &str) -> String {
         Found::Unknown { key } => {
             format!("{prefix}: unknown: {} is hidden from the token, or does not exist", printable(key))
         }
-        Found::Nothing => format!("{prefix}: no semaphore and no lock{hint}"),
+        Found::Nothing => format!("{prefix}: no semaphore and no lock{}", seen.hint),
     }
 }
 

@@ -2,7 +2,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::table;
+use super::{View as _, table};
 use crate::cli::table::Layout;
 use crate::operator::{Inspection, PrefixSnapshot};
 use slotkeeper_consul::{Behavior, Indexed, Session};
@@ -104,8 +104,8 @@ over the limit by 1 slot: no slot is granted until fewer than 2 are held
 1 holder is dead, with 1 slot: reclaimed by the next client after its prune_delay; at once: slotkeeper prune p
 1 contender key is left by ended sessions: removed by the next client, or slotkeeper prune p
 ";
-    assert_eq!(table::of(&report, "", Layout::WIDE), expected);
-    let narrow = table::of(&report, "", Layout { columns: 50, ..Layout::NARROW });
+    assert_eq!(table::of(&report, Layout::WIDE), expected);
+    let narrow = table::of(&report, Layout { columns: 50, ..Layout::NARROW });
     assert!(
         narrow.lines().all(|line| line.chars().count() <= 50 || line.starts_with("prune_delay")),
         "{narrow}"
@@ -137,8 +137,8 @@ HOLDER    WHO       AGE    SLOT  HEALTH
 POSITION  WAITER    WHO       AGE    HEALTH  REMARK
 1         08f32efb  import-8  2m13s  live    next
 ";
-    assert_eq!(table::of(&report, "", Layout { short_ids: true, columns: 80, ..Layout::NARROW }), expected);
-    let bare = table::of(&report, "", Layout { headers: false, ..Layout::NARROW });
+    assert_eq!(table::of(&report, Layout { short_ids: true, columns: 80, ..Layout::NARROW }), expected);
+    let bare = table::of(&report, Layout { headers: false, ..Layout::NARROW });
     assert!(!bare.contains("HOLDER") && !bare.contains("POSITION") && bare.contains(ids[1]), "{bare}");
 }
 
@@ -155,7 +155,7 @@ fn on_a_terminal_sessions_are_abbreviated_if_unambiguous() {
         (true, ["0123-456  dead", "aaaa-bbbb-1  held", "short  dead", "1  aaaa-bbbb-2"]),
         (false, ["0123-4567-a  dead", "aaaa-bbbb-1  held", "short  dead", "1  aaaa-bbbb-2"]),
     ] {
-        let shown = table::of(&report, "", Layout { short_ids, ..Layout::WIDE });
+        let shown = table::of(&report, Layout { short_ids, ..Layout::WIDE });
         for row in expected {
             let is_it = |line: &str| {
                 let words: Vec<_> = line.split_whitespace().take(2).collect();
@@ -236,7 +236,10 @@ fn what_is_no_semaphore_is_described() {
             "p: neither semaphore nor lock: the key p is not a single-key lock: it holds `x`",
         ),
     ] {
-        let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems", Layout::WIDE);
+        let shown = table::of(
+            &Inspection { hint: ", it seems".into(), ..report(at_prefix, below, &["a"]) },
+            Layout::WIDE,
+        );
         assert!(shown.starts_with(expected), "{shown:?} should begin with {expected:?}");
     }
 }
@@ -244,7 +247,7 @@ fn what_is_no_semaphore_is_described() {
 #[test]
 fn what_is_hidden_is_unknown_and_the_rules_that_would_show_it_are_named() {
     let report = report_of(None, semaphore(), &["a", "b", "large", "w", "x"], (true, true));
-    let shown = table::of(&report, "", Layout::WIDE);
+    let shown = table::of(&report, Layout::WIDE);
     for expected in [
         "\ngone    unknown  1      -                            -      -     unknown ",
         "\n-         large   9 ",
@@ -267,7 +270,7 @@ fn what_is_hidden_is_unknown_and_the_rules_that_would_show_it_are_named() {
     );
     assert_eq!((&seen["next"], &seen["queue"][0]["position"]), (&Value::Null, &Value::Null));
     let nothing = report_of(None, Vec::new(), &[], (true, false));
-    let shown = table::of(&nothing, ", it seems", Layout::WIDE);
+    let shown = table::of(&nothing, Layout::WIDE);
     assert!(
         shown.starts_with("p: unknown: p/.lock is hidden from the token, or does not exist\n"),
         "{shown}"
