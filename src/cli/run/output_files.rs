@@ -4,8 +4,7 @@
 //! renewal nor the end. A failed write is logged and ends nothing.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -17,36 +16,20 @@ use crate::config::no_system_path;
 use crate::files::{refuse_special, remove, replace};
 use crate::log_events::{FILE_LATE, FILE_NOT_KEPT, FILE_WRITE_FAILED};
 use crate::metrics::{Metrics, Run};
+use crate::termination::in_time;
 use crate::workload::CommandTimes;
 use slotkeeper_semaphore::Moment;
 
 /// Interval of writes while the command waits or runs.
 const WRITE_INTERVAL: Duration = Duration::from_secs(15);
-/// The last write delays the end at most this long.
-const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Other users' programs read the files, which hold no secret.
 const READABLE: u32 = 0o644;
 
-/// The files, and their thread as soon as there is something to write.
+/// The files, which a thread of their own shares.
 #[derive(Debug)]
 pub(in crate::cli) struct OutputFiles {
-    files: Option<Files>,
+    files: Option<Arc<Mutex<Files>>>,
     times: Arc<CommandTimes>,
-    thread: Option<Thread>,
-}
-
-#[derive(Debug)]
-struct Thread {
-    orders: Sender<Order>,
-    done: Receiver<()>,
-}
-
-#[derive(Debug)]
-enum Order {
-    /// Write these metrics from now on.
-    Follow(Arc<Metrics>),
-    /// Write for the last time.
-    Finish(Outcome),
 }
 
 /// Where a path is from, for messages, and the path.
@@ -65,6 +48,7 @@ impl OutputFiles {
         };
         let times = Arc::new(CommandTimes::default());
         let files = Files {
+            has_ended: false,
             metrics: checked(metrics)?.map(MetricsFile::new),
             result: checked(result)?.map(|path| ResultFile {
                 path,
@@ -73,7 +57,7 @@ impl OutputFiles {
             }),
         };
         let any = files.metrics.is_some() || files.result.is_some();
-        Ok(Self { files: any.then_some(files), times, thread: None })
+        Ok(Self { files: any.then(|| Arc::new(Mutex::new(files))), times })
     }
 
     /// The times of the command, which its agent reports.
@@ -82,8 +66,18 @@ impl OutputFiles {
     }
 
     /// Writes the files now, and then at intervals.
-    pub(in crate::cli) fn follow(&mut self, metrics: &Arc<Metrics>) {
-        self.order(Order::Follow(Arc::clone(metrics)));
+    pub(in crate::cli) fn follow(&self, metrics: &Arc<Metrics>) {
+        let Some(files) = self.files.clone() else { return };
+        let metrics = Arc::clone(metrics);
+        let thread = thread::Builder::new().name("output files".into()).spawn(move || {
+            lock(&files).begin(metrics);
+            while lock(&files).write() {
+                thread::sleep(WRITE_INTERVAL);
+            }
+        });
+        if let Err(error) = thread {
+            error!(%error, "{FILE_NOT_KEPT}");
+        }
     }
 
     /// Writes nothing: another process has written the files.
@@ -92,70 +86,52 @@ impl OutputFiles {
     }
 
     /// Writes the files for the last time.
-    pub(super) fn finish(mut self, outcome: Outcome) {
-        self.order(Order::Finish(outcome));
-        let Some(thread) = self.thread else { return };
-        if let Err(RecvTimeoutError::Timeout) = thread.done.recv_timeout(LAST_WRITE_TIMEOUT) {
+    pub(super) fn finish(self, outcome: Outcome) {
+        let Some(files) = self.files else { return };
+        let last = move || {
+            lock(&files).end(&outcome);
+            Ok(())
+        };
+        if in_time(last).is_err() {
             error!("{FILE_LATE}; continuing");
         }
     }
+}
 
-    /// Starts the thread with the first order, after the process has started the one below it.
-    fn order(&mut self, order: Order) {
-        if let Some(files) = self.files.take() {
-            let (orders, receiver) = channel();
-            let (done_sender, done) = channel();
-            let thread = thread::Builder::new().name("output files".into());
-            match thread.spawn(move || files.write(&receiver, &done_sender)) {
-                Ok(_) => self.thread = Some(Thread { orders, done }),
-                Err(error) => error!(%error, "{FILE_NOT_KEPT}"),
-            }
-        }
-        if let Some(thread) = &self.thread {
-            // Without a receiver the thread has ended by a panic, which was printed.
-            let _ = thread.orders.send(order);
-        }
-    }
+fn lock(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
 struct Files {
     metrics: Option<MetricsFile>,
     result: Option<ResultFile>,
+    /// They were written for the last time.
+    has_ended: bool,
 }
 
 impl Files {
-    /// Writes them until the end.
-    fn write(mut self, orders: &Receiver<Order>, done: &Sender<()>) {
+    fn begin(&mut self, metrics: Arc<Metrics>) {
         // The result of an earlier run would be taken for that of this one, if it is killed.
-        if let Some(Err(error)) = self.result.as_ref().map(|file| remove(&file.path)) {
+        let result = self.result.as_ref().filter(|_| !self.has_ended);
+        if let Some(Err(error)) = result.map(|file| remove(&file.path)) {
             report(&error.into());
         }
-        loop {
-            match orders.recv_timeout(WRITE_INTERVAL) {
-                Ok(Order::Follow(metrics)) => {
-                    if let Some(file) = &mut self.metrics {
-                        file.metrics = Some(metrics);
-                    }
-                }
-                Ok(Order::Finish(outcome)) => {
-                    if let Some(file) = &mut self.metrics {
-                        file.run.ended = Some((outcome.code(), clock::now()));
-                        file.write();
-                    }
-                    if let Some(Err(error)) = self.result.map(|file| file.write(&outcome)) {
-                        report(&error);
-                    }
-                    // If nobody waits for it any more, the process is about to end.
-                    let _ = done.send(());
-                    return;
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            if let Some(file) = &mut self.metrics {
-                file.write();
-            }
+        self.metrics.iter_mut().for_each(|file| file.metrics = Some(Arc::clone(&metrics)));
+    }
+
+    /// Returns whether there is a next time.
+    fn write(&mut self) -> bool {
+        self.metrics.iter_mut().filter(|_| !self.has_ended).for_each(MetricsFile::write);
+        !self.has_ended && self.metrics.is_some()
+    }
+
+    fn end(&mut self, outcome: &Outcome) {
+        self.metrics.iter_mut().for_each(|file| file.run.ended = Some((outcome.code(), clock::now())));
+        self.write();
+        self.has_ended = true;
+        if let Some(Err(error)) = self.result.as_ref().map(|file| file.write(outcome)) {
+            report(&error);
         }
     }
 }
