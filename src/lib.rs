@@ -10,6 +10,7 @@ mod bridge;
 mod cli;
 mod clock;
 mod config;
+mod console;
 mod control;
 mod duration;
 mod escape;
@@ -19,14 +20,12 @@ mod http;
 mod log_events;
 mod metrics;
 mod operator;
-mod progress;
 mod reload_report;
 mod schema_version;
 mod service_manager;
 mod session_node;
 mod shutdown;
 mod status;
-mod stderr;
 mod telemetry;
 mod termination;
 #[cfg(any(test, fuzzing))]
@@ -34,6 +33,7 @@ mod termination;
 #[path = "../fuzz/untrusted_input/mod.rs"]
 pub mod untrusted_input;
 mod user;
+mod waiting;
 mod watchdog;
 mod workload;
 

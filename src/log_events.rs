@@ -25,7 +25,6 @@ pub const CONSUL_RECOVERED: &str = "consul available again";
 pub const CONSUL_ADDRESS_CHANGED: &str = "consul address changed";
 pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may belong to another cluster";
 pub const CONSUL_ADDRESS_WITHOUT_SESSION: &str = "consul address without the resumed session";
-pub const WAIT_HOPELESS: &str = "waiting does not help";
 pub const KEY_REFUSED: &str = "consul refused the name of a key";
 
 // Slots.
@@ -70,7 +69,6 @@ pub const RUN_IN_RUN: &str = "run inside a command that holds a slot already";
 pub const COMMAND_STARTED: &str = "command started";
 pub const COMMAND_NOT_STARTED: &str = "command not started";
 pub const COMMAND_STOPPING: &str = "command is being stopped";
-pub const COMMAND_STOPPED: &str = "command stopped, since its slot was lost";
 pub const COMMAND_ENDED: &str = "command ended";
 pub const ORPHANS_NOT_REAPED: &str = "orphans not reaped";
 pub const GUARD_GONE: &str = "guard of the command ended unexpectedly";
@@ -90,8 +88,7 @@ pub const HOOKS_KILLED: &str = "hooks killed at the end of the agent";
 
 // Start and end of the agent.
 pub const AGENT_STARTED: &str = "slotkeeper started";
-pub const START_FAILED: &str = "slotkeeper not started";
-pub const AGENT_FAILED: &str = "agent failed";
+pub const FAILED: &str = "slotkeeper failed";
 pub const READY: &str = "ready";
 pub const NOT_READY: &str = "not ready";
 pub const ENDPOINTS_SERVED: &str = "endpoints served";

@@ -18,8 +18,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt as format, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
+use crate::console::{self, LogLines};
 use crate::escape::escape_control_chars;
-use crate::stderr::{self as error_output, Stderr};
 
 /// The fields that lines of text leave out, since their words say the same: those of [`crate::about`] without the name.
 const IN_WORDS: [&str; 4] = ["event", "kind", "prefix", "key"];
@@ -33,21 +33,26 @@ pub struct Handle(reload::Handle<Targets, Registry>);
 
 /// Starts logging.
 pub fn start(log: Log) -> Handle {
+    console::log_in_json(log.format == LogFormat::Json);
     let (filter, handle) = reload::Layer::new(targets(log.level));
-    let lines = format::layer().with_writer(|| Stderr);
+    let lines = format::layer().with_writer(|| LogLines);
     let lines = match log.format {
         LogFormat::Text => {
             let lines = lines.fmt_fields(Words).with_target(false).with_ansi(false);
             if has_reader_with_clock() { lines.without_time().boxed() } else { lines.boxed() }
         }
         LogFormat::Json => {
-            error_output::log_in_json();
             lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
         }
     };
     // A second start, in a test, keeps the first subscriber.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     Handle(handle)
+}
+
+/// Starts a log of errors as JSON, where nothing else is known of the log.
+pub fn start_json() {
+    start(Log { format: LogFormat::Json, level: LogLevel::Error });
 }
 
 impl Handle {

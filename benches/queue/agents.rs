@@ -84,7 +84,6 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, signals: SignalRequ
     };
     let config = read_config().unwrap().config;
     Parts {
-        progress: None,
         control: None,
         files: Files::open(&config).unwrap(),
         log: telemetry::start(config.log),

@@ -79,7 +79,10 @@ impl Agent {
         let awaits_command = self.parts.command.is_some() && self.running.is_none();
         let evicted = format!("evicted from {} by {by}", self.labels.title(name));
         if awaits_command && self.is_required(name) {
-            self.fail(Exit::Timeout, &format!("{evicted} before the command had its slot"));
+            self.fail(
+                Exit::Timeout,
+                &format!("{}: evicted by {by} while in the queue", self.labels.title(name)),
+            );
         } else if exits && held && self.withholds() {
             // Its lease had expired before, which was a loss of its own.
             self.fail(Exit::SlotLost, &format!("{evicted}, and on_lost is `exit`"));

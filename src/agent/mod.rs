@@ -38,22 +38,22 @@ use tokio::task::JoinError;
 use tracing::{info, warn};
 
 use crate::clock::{self, Alarm};
-use crate::config::{Config, Faults, Loaded, Mode};
+use crate::config::{Config, Faults, Loaded, LogFormat, LogLevel, Mode};
 use crate::control::request::Request;
 use crate::exit::{Ended, Exit};
 use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
 use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
-use crate::progress::Progress;
 use crate::session_node::Sessions;
 use crate::shutdown::{SignalRequest, SignalRequests};
 use crate::status::{Configuration, Snapshot};
 use crate::telemetry;
+use crate::waiting::Wait;
 use crate::watchdog::{HEARTBEAT, Watchdog};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
-use crate::workload::{Command, Running, signals};
+use crate::workload::{Command, Running, signals, terminal};
 use slotkeeper_consul::Client;
 use slotkeeper_semaphore::{Event, Keeper, Moment, Name, Start};
 
@@ -105,8 +105,6 @@ pub struct Parts {
     pub control: Option<mpsc::Receiver<Request>>,
     /// The command of `slotkeeper run`. `None`: the workload is a process of its own.
     pub command: Option<Command>,
-    /// The progress line of `slotkeeper run`.
-    pub progress: Option<Progress>,
     /// The log level's handle.
     pub log: telemetry::Handle,
     /// The agent fails if one of its servers ends before it.
@@ -180,6 +178,8 @@ struct Agent {
     published_at: Moment,
     unpublished: Unpublished,
     outage: Outage,
+    /// The wait for the command's slots, where standard error tells it.
+    wait: Option<Wait>,
     /// The command that runs on the slots.
     running: Option<Running>,
     /// Since a command was started.
@@ -224,6 +224,15 @@ impl Agent {
             }
             reload::add_series(&parts.metrics, entry);
         }
+        // The log tells a wait at `info`, but not in one place.
+        let log = config.log;
+        let is_told =
+            parts.command.is_some() && log.format == LogFormat::Text && log.level != LogLevel::Error;
+        let wait = is_told.then(|| Wait::begin(log.level == LogLevel::Warn, now)).flatten();
+        if wait.is_some() {
+            // In the background, the kernel would stop a process that draws (`stty tostop`).
+            terminal::may_be_set()?;
+        }
         let agent = Self {
             client,
             sessions: translate::sessions(config),
@@ -244,6 +253,7 @@ impl Agent {
             published_at: now,
             unpublished: Unpublished::All,
             outage: Outage::default(),
+            wait,
             running: None,
             orphans: None,
             beside,
@@ -271,12 +281,12 @@ impl Agent {
         loop {
             let now = clock::now();
             self.parts.watchdog.heartbeat(now);
-            if self.parts.progress.as_mut().is_some_and(|progress| progress.looks(now)) {
+            if self.wait.as_ref().is_some_and(|wait| wait.reads(now)) {
                 self.own.keeper.refresh_soon(now);
             }
             self.check_reload_timeout(now);
             self.carry_out(now);
-            self.end_hopeless_wait(now);
+            let may_be_hopeless = self.end_hopeless_wait(now);
             self.advance_leases(now);
             self.check_pending(now);
             let client = self.client_for_now();
@@ -289,9 +299,10 @@ impl Agent {
                 self.publish(now);
             }
             self.publish_stop();
+            self.tell_wait(may_be_hopeless, now);
             self.leases.give_answers();
             self.check_tasks()?;
-            self.advance_command(now).await;
+            self.advance_command(now);
             self.advance_drain_deadlines(now);
             self.advance_beside(now);
             self.advance_evictions(now).await;
@@ -324,7 +335,9 @@ impl Agent {
                 [own, drain, command, hold, self.hopeless_at()].into_iter().chain(others).flatten().min();
             let seen =
                 (self.unpublished > Unpublished::Nothing).then_some(self.published_at + PUBLISH_INTERVAL);
-            let wake = own.into_iter().chain(leases).chain(seen).fold(now + HEARTBEAT, Moment::min);
+            let told = self.wait.as_ref().map(Wait::next);
+            let wake =
+                own.into_iter().chain(leases).chain(seen).chain(told).fold(now + HEARTBEAT, Moment::min);
             // Unless the event says otherwise, everything may have changed.
             let unpublished = std::mem::replace(&mut self.unpublished, Unpublished::All);
             tokio::select! {

@@ -1,47 +1,21 @@
 //! Ends a wait that cannot succeed: that of `run` before its command has started.
 
-use super::{Agent, fatal};
-use crate::about::log_about;
+use super::{Agent, fatal, labels};
 use crate::config::{LogFormat, LogLevel};
 use crate::exit::Exit;
-use crate::log_events::{KEY_REFUSED, WAIT_HOPELESS};
-use crate::stderr::Stderr;
-use slotkeeper_semaphore::{Failing, FailureKind, Machine, Moment, Name, Notice, Obstacle, Phase};
-
-/// What waiting cannot cure, and the exit code once that is certain.
-struct Fault<'a> {
-    name: Option<&'a Name>,
-    kind: Option<FailureKind>,
-    text: String,
-    verdict: Option<Exit>,
-}
+use crate::log_events::KEY_REFUSED;
+use slotkeeper_semaphore::{Failing, Failure, FailureKind, Machine, Moment, Name, Notice, Obstacle, Phase};
 
 impl Agent {
     /// Ends `run` if its command can never start, and any agent whose key Consul accepts under no name. An agent that has
-    /// held all of its slots keeps them: only its reads fail, and renewals keep the slots.
-    pub(super) fn end_hopeless_wait(&mut self, now: Moment) {
+    /// held all of its slots keeps them: only its reads fail, and renewals keep the slots. Returns whether that may follow.
+    pub(super) fn end_hopeless_wait(&mut self, now: Moment) -> bool {
         let faults = self.permanent_faults(now);
-        let hold = self.is_terse() && !faults.is_empty();
-        let certain = faults.into_iter().find_map(|fault| {
-            let subject = fault.name.and_then(|name| self.labels.titled_by(name));
-            Some((fault.verdict?, fault.kind, subject, fault.text))
-        });
-        if let Some(progress) = &mut self.parts.progress {
-            progress.hold(hold);
+        let may_follow = !faults.is_empty();
+        if let Some((exit, why)) = faults.into_iter().find_map(|(verdict, why)| Some((verdict?, why))) {
+            self.fail(exit, &why);
         }
-        let Some((exit, kind, subject, text)) = certain else { return };
-        let why = match kind {
-            Some(FailureKind::InvalidKey) => format!("Consul refuses the name of a key: {text}"),
-            _ => text.clone(),
-        };
-        if self.speaks_plainly() {
-            Stderr::say(&why);
-        } else if kind == Some(FailureKind::InvalidKey) {
-            log_about!(error, subject.as_ref(), error = %text, "{KEY_REFUSED}; correct the configuration");
-        } else {
-            log_about!(error, subject.as_ref(), reason = %why, "{WAIT_HOPELESS}");
-        }
-        self.fail(exit, &why);
+        may_follow
     }
 
     /// When the wait may turn out to be hopeless without any further answer.
@@ -57,28 +31,27 @@ impl Agent {
         !self.started_up && !self.ending.is_decided()
     }
 
-    fn permanent_faults(&self, now: Moment) -> Vec<Fault<'_>> {
+    /// What waiting cannot cure, with the exit code once that is certain.
+    fn permanent_faults(&self, now: Moment) -> Vec<(Option<Exit>, String)> {
         if !self.may_end_hopeless() {
             return Vec::new();
         }
         let keeper = &self.own.keeper;
         let of_machines = keeper.machines().filter_map(|one| Some((Some(one.name()), one.failing()?)));
         let failing = keeper.failing().map(|failing| (None, failing)).into_iter().chain(of_machines);
-        let counts = |name: Option<&Name>, failing: &Failing| {
-            let is_needed = || self.is_run && name.is_none_or(|name| self.is_required(name));
-            failing.failure.kind == FailureKind::InvalidKey || is_needed()
-        };
-        let failures =
-            failing.filter(|(name, failing)| counts(*name, failing)).filter_map(|(name, failing)| {
-                let kind = failing.failure.kind;
-                fatal::exit_of_failure(kind)?;
-                let (verdict, text) = (fatal::verdict_on_failure(failing), failing.failure.text.clone());
-                Some(Fault { name, kind: Some(kind), text, verdict })
-            });
+        let failures = failing.filter_map(|(name, failing): (Option<&Name>, &Failing)| {
+            let Failure { kind, text } = &failing.failure;
+            let is_key = *kind == FailureKind::InvalidKey;
+            let is_needed = is_key || self.is_run && name.is_none_or(|name| self.is_required(name));
+            fatal::exit_of_failure(*kind).filter(|_| is_needed)?;
+            let why = if is_key { format!("{KEY_REFUSED}: {text}") } else { text.clone() };
+            let why = name.map_or(why.clone(), |name| format!("{}: {why}", self.labels.title(name)));
+            Some((fatal::verdict_on_failure(failing), why))
+        });
         let obstacles = self.required_machines().filter_map(|machine| {
             let (obstacle, since) = obstacle_of(machine)?;
-            let verdict = fatal::verdict_on_obstacle(&obstacle, since, now);
-            Some(Fault { name: Some(machine.name()), kind: None, text: obstacle.why, verdict })
+            let why = format!("{}: {}", self.labels.title(machine.name()), obstacle.why);
+            Some((fatal::verdict_on_obstacle(&obstacle, since, now), why))
         });
         failures.chain(obstacles).collect()
     }
@@ -88,33 +61,33 @@ impl Agent {
         self.own.keeper.machines().filter(|machine| self.is_run && self.is_required(machine.name()))
     }
 
-    /// Whether the reason of an end is written as one line for people.
-    pub(super) fn speaks_plainly(&self) -> bool {
-        self.is_run && self.parts.config.log.format == LogFormat::Text
-    }
-
-    /// Whether the last line alone tells what ends the wait, since the log has only warnings.
+    /// Whether the log has only what the lines of the wait and of the end do not tell: that of a `run` at `warn` or `error`.
     fn is_terse(&self) -> bool {
-        let is_quiet = matches!(self.parts.config.log.level, LogLevel::Error | LogLevel::Warn);
-        self.speaks_plainly() && is_quiet && !self.started_up
+        let log = self.parts.config.log;
+        let is_quiet = matches!(log.level, LogLevel::Error | LogLevel::Warn);
+        self.is_run && log.format == LogFormat::Text && is_quiet
     }
 
-    /// Whether the log does not have a failure of this kind, since the last line of `run` has it if it lasts.
-    pub(super) fn withholds_failure(&self, kind: FailureKind) -> bool {
-        self.is_terse() && fatal::exit_of_failure(kind).is_some()
+    /// Whether those lines tell what fails during the wait.
+    pub(super) fn tells_failures(&self) -> bool {
+        self.is_terse() && !self.started_up
     }
 
-    /// The same of a notice. The last line also tells of the timeout of a required slot.
-    pub(super) fn withholds_notice(&self, notice: &Notice) -> bool {
-        if let Notice::Failing { failure, .. } = notice {
-            self.withholds_failure(failure.kind)
+    /// Whether those lines tell a notice.
+    pub(super) fn tells_itself(&self, notice: &Notice) -> bool {
+        let is_other = labels::id_of(notice).is_some_and(|name| !self.is_required(&name));
+        if !self.is_terse() || is_other {
+            false
+        } else if let Notice::Failing { .. } | Notice::TimedOut { .. } = notice {
+            !self.started_up
         } else if let Notice::Blocked { name, obstacle } = notice {
             let tries_once = || self.own.keeper.machine(name).is_some_and(|one| one.settings().try_once());
-            self.is_terse() && (fatal::exit_of_obstacle(obstacle.kind).is_some() || tries_once())
-        } else if let Notice::TimedOut { name, .. } = notice {
-            self.speaks_plainly() && self.is_required(name)
+            let is_told = self.wait.is_some() || fatal::exit_of_obstacle(obstacle.kind).is_some();
+            !self.started_up && (is_told || tries_once())
+        } else if let Notice::Lost { .. } | Notice::SessionEnded { .. } = notice {
+            self.running.is_some()
         } else {
-            false
+            matches!(notice, Notice::Evicted { .. })
         }
     }
 }

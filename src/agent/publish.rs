@@ -9,8 +9,8 @@ use super::snapshot::{self, Entries};
 use crate::about::log_about;
 use crate::clock;
 use crate::log_events::{NOT_READY, READY};
-use crate::progress::View;
 use crate::status::{Configuration, ConsulReport, Event, Id, LastReload, Snapshot, Stage};
+use crate::waiting::Awaited;
 use slotkeeper_semaphore::{Identity, Moment};
 
 /// A snapshot for changes of leases alone is published at most this often: building it for hundreds of leases takes longer
@@ -49,12 +49,18 @@ pub fn before_start(now: Moment) -> Snapshot {
 }
 
 impl Agent {
-    /// The required slots that the agent waits for, as of the last snapshot.
-    pub(super) fn awaited(&self) -> View {
+    /// What the agent waits for, as of the last snapshot.
+    pub(super) fn awaited(&self) -> Option<Awaited> {
         let shown = Arc::clone(&self.parts.status.borrow());
-        match shown.stage {
-            Stage::Running => View::of(&shown.report(clock::now(), clock::wall()), self.parts.config.naming),
-            Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
+        let report = (shown.stage == Stage::Running).then(|| shown.report(clock::now(), clock::wall()))?;
+        Awaited::of(&report, self.parts.config.naming)
+    }
+
+    /// Tells the wait of `run`, unless it may be hopeless: then its end tells it.
+    pub(super) fn tell_wait(&mut self, may_be_hopeless: bool, now: Moment) {
+        if self.wait.as_ref().is_some_and(|wait| wait.next() <= now) {
+            let awaited = self.awaited().filter(|_| !may_be_hopeless);
+            self.wait.iter_mut().for_each(|wait| wait.tell(awaited.as_ref(), now));
         }
     }
 
@@ -83,10 +89,9 @@ impl Agent {
             Owner::Agent => true,
             Owner::Lease(key) => leases.is_running(key),
         };
-        let own: Vec<_> = self.own.keeper.failures().collect();
-        let own = own.into_iter().filter(|failure| !self.withholds_failure(failure.kind)).cloned();
-        let own: Vec<_> = own.collect();
-        self.outage.follow(own.iter().chain(leases.failures()), is_there, holds, now);
+        let is_told = self.tells_failures();
+        let own = self.own.keeper.failures().filter(|_| !is_told);
+        self.outage.follow(own.chain(leases.failures()), is_there, holds, now);
         let pending = self.pending_reasons();
         let shown = Arc::clone(&self.parts.status.borrow());
         let before = snapshot::Before {

@@ -4,18 +4,15 @@ use std::time::Duration;
 
 use super::{Agent, fatal};
 use crate::clock;
-use crate::config::{LogLevel, Wait};
-use crate::duration::age;
-use crate::duration::show;
+use crate::config::Wait;
+use crate::duration::{seconds, show};
 use crate::exit::Exit;
-use crate::progress::View as Awaited;
-use crate::stderr::Stderr;
+use crate::waiting::{holder, list};
 use slotkeeper_semaphore::contender::Entry;
-use slotkeeper_semaphore::{Failure, Machine, Name, Obstacle, SessionId, TRY_ONCE_TIMEOUT, View, printable};
+use slotkeeper_semaphore::{Failure, Machine, Name, Obstacle, SessionId, TRY_ONCE_TIMEOUT, printable};
 
-/// The longest text of a prefix, and of the session of a holder without an identity.
+/// The longest text of a prefix.
 const MAX_PREFIX: usize = 500;
-const MAX_SESSION: usize = 8;
 
 impl Agent {
     /// Ends the agent, since a required slot was not acquired in time.
@@ -26,101 +23,65 @@ impl Agent {
         failure: Option<&Failure>,
         obstacle: Option<&Obstacle>,
     ) {
-        let exit = fatal::exit_at_the_bound(
-            failure.map(|failure| failure.kind),
-            obstacle.map(|obstacle| obstacle.kind),
-            reached,
-        );
-        let awaited = self.awaited();
-        let in_vain =
-            |awaited: &Awaited| self.explain_timeout(name, reached, exit, failure, obstacle, awaited);
-        let mut why = in_vain(&awaited);
-        if let Some(failure) = failure.filter(|failure| !why.contains(&failure.text)) {
-            why = format!("{why}; the last failure was: {}", failure.text);
-        }
-        if self.speaks_plainly() && !self.ending.is_decided() {
-            // What may pass was logged when it began.
-            let is_logged = self.parts.config.log.level != LogLevel::Error;
-            Stderr::say(&if is_logged { in_vain(&awaited.beside_the_log()) } else { why.clone() });
-        }
-        self.fail(exit, &why);
-    }
-
-    fn explain_timeout(
-        &self,
-        name: &Name,
-        reached: bool,
-        exit: Exit,
-        failure: Option<&Failure>,
-        obstacle: Option<&Obstacle>,
-        awaited: &Awaited,
-    ) -> String {
-        let label = self.labels.title(name);
+        let kinds = (failure.map(|failure| failure.kind), obstacle.map(|obstacle| obstacle.kind));
+        let exit = fatal::exit_at_the_bound(kinds.0, kinds.1, reached);
         let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
         let wait = match entry.map(|entry| entry.wait) {
             Some(Wait::AtMost(time)) => time,
             Some(Wait::Forever) | None => Duration::ZERO,
         };
-        if let Some(obstacle) = obstacle.filter(|_| wait.is_zero() || exit == Exit::Config) {
-            return obstacle.why.clone();
+        let obstacle = obstacle.filter(|_| wait.is_zero() || exit == Exit::Config).map(|one| &one.why);
+        let permanent = failure.filter(|one| fatal::exit_of_failure(one.kind).is_some()).map(|one| &one.text);
+        let (label, awaited) = (self.labels.title(name), self.awaited().filter(|_| !wait.is_zero()));
+        let mut why = if let Some(permanent) = obstacle.or(permanent) {
+            format!("{label}: {permanent}")
+        } else if !reached {
+            let wait = show(if wait.is_zero() { TRY_ONCE_TIMEOUT } else { wait });
+            let address = self.client.address();
+            format!("timed out after {wait} waiting for Consul at {address}, without a slot of {label}")
+        } else if let Some(awaited) = awaited {
+            format!("timed out after {} waiting for {}", show(wait), awaited.text())
+        } else {
+            // Of a group, one that has no free slot.
+            let keeper = &self.own.keeper;
+            let required = keeper.machines().filter(|one| self.is_required(one.name()) && !one.holds());
+            let taken = required.filter(|one| has_no_room(one)).chain(keeper.machine(name)).next();
+            let label = taken.map_or(label, |machine| self.labels.title(machine.name()));
+            let why = taken.and_then(none_free).unwrap_or_else(|| "no free slot".to_owned());
+            format!("{}: {why}", printable(&label, MAX_PREFIX))
+        };
+        if let Some(failure) = failure.filter(|failure| !why.contains(&failure.text)) {
+            why = format!("{why}; the last failure was: {}", failure.text);
         }
-        let permanent = failure.filter(|failure| fatal::exit_of_failure(failure.kind).is_some());
-        if let Some(failure) = permanent {
-            return failure.text.clone();
-        }
-        match awaited.awaited() {
-            _ if !reached => {
-                let wait = if wait.is_zero() { TRY_ONCE_TIMEOUT } else { wait };
-                let (wait, address) = (show(wait), self.client.address());
-                format!("timed out after {wait} waiting for Consul at {address}, without a slot of {label}")
-            }
-            Some(awaited) if wait > Duration::ZERO => {
-                format!("timed out after {} waiting for {awaited}", show(wait))
-            }
-            _ => {
-                let machine = self.own.keeper.machine(name);
-                let taken = machine.and_then(|machine| none_free(machine, &label));
-                taken.unwrap_or_else(|| format!("{label}: no free slot"))
-            }
-        }
+        self.fail(exit, &why);
     }
 }
 
-/// That no slot is free, and which holders have them.
-fn none_free(machine: &Machine, label: &str) -> Option<String> {
-    let view = machine.view()?;
-    if machine.settings().is_lock() {
-        let single = machine.single()?;
-        let owner = holder(single.owner.as_ref()?, single.entry.as_ref());
-        let key = machine.settings().prefix.as_str();
-        let shown = printable(key.strip_suffix("/.lock").unwrap_or(key), MAX_PREFIX);
-        return Some(format!("{shown}: the lock is held by {owner}"));
+fn has_no_room(machine: &Machine) -> bool {
+    let record = machine.view().and_then(|view| view.record());
+    let is_full = record.is_some_and(|one| one.limit.saturating_sub(one.taken()) < machine.settings().slots);
+    is_full || machine.single().is_some_and(|single| single.owner.is_some())
+}
+
+/// Which holders have the slots.
+fn none_free(machine: &Machine) -> Option<String> {
+    if let Some(single) = machine.single().filter(|_| machine.settings().is_lock()) {
+        return Some(format!("the lock is held by {}", named(single.owner.as_ref()?, single.entry.as_ref())));
     }
+    let view = machine.view()?;
     let record = view.record()?;
-    let (taken, limit) = (record.taken(), record.limit);
     let mut sessions: Vec<_> = record.holders.iter().collect();
     sessions.dedup();
-    let held = sessions.first().map(|first| {
-        let others = sessions.len() - 1;
-        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-        format!(" by {}{more}", holder(first, entry_of(view, first)))
-    });
-    let shown = printable(&machine.settings().prefix, MAX_PREFIX);
-    let shown = if shown.is_empty() { label.to_owned() } else { shown };
-    Some(format!("{shown}: no free slot ({taken} of {limit} taken{})", held.unwrap_or_default()))
-}
-
-fn entry_of<'a>(view: &'a View, session: &SessionId) -> Option<&'a Entry> {
-    view.contenders.iter().find(|one| one.session == *session)?.entry.as_ref()
+    let entry =
+        |session: &SessionId| view.contenders.iter().find(|one| one.session == *session)?.entry.as_ref();
+    let names: Vec<_> = sessions.into_iter().map(|session| named(session, entry(session))).collect();
+    let by = list(&names, 0).map(|names| format!(" by {names}")).unwrap_or_default();
+    Some(format!("no free slot ({} of {} taken{by})", record.taken(), record.limit))
 }
 
 /// A holder in words, with the time since its own time stamp.
-fn holder(session: &SessionId, entry: Option<&Entry>) -> String {
-    let who = entry.and_then(|entry| entry.who.in_words());
-    let who = who.unwrap_or_else(|| format!("session {}", printable(session.as_str(), MAX_SESSION)));
+fn named(session: &SessionId, entry: Option<&Entry>) -> String {
     let since = entry.and_then(|entry| clock::wall().moment(&entry.since));
-    match since {
-        Some(since) => format!("{who} for {}", age(clock::now().since(since))),
-        None => who,
-    }
+    let age = since.map(|since| seconds(clock::now().since(since)));
+    holder(session.as_str(), entry.map(|entry| &entry.who), age)
 }

@@ -7,21 +7,21 @@ use std::collections::BTreeSet;
 
 use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCONT, SIGTSTP};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use super::{Agent, translate};
 use crate::clock;
 use crate::config::{self, Behavior};
+use crate::console;
 use crate::exit::Exit;
 use crate::log_events::{
-    COMMAND_ENDED, COMMAND_NOT_STARTED, COMMAND_STARTED, COMMAND_STOPPED, COMMAND_STOPPING,
-    ORPHANS_NOT_REAPED, STOP_REPEATED,
+    COMMAND_ENDED, COMMAND_NOT_STARTED, COMMAND_STARTED, COMMAND_STOPPING, ORPHANS_NOT_REAPED, STOP_REPEATED,
 };
 use crate::shutdown::REPEATED_SIGNAL;
 use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
-use crate::workload::{Command, CommandEvent, Holdings, Running, signals};
+use crate::workload::{Command, CommandEvent, HELD_VARIABLE, Holdings, Running, signals};
 use slotkeeper_semaphore::{Lease, Moment, Resume};
 
 /// The next event of the command. Without a command it never resolves.
@@ -49,7 +49,7 @@ impl Agent {
     }
 
     /// Starts the command when all required slots are held, and passes it renewals and the end.
-    pub(super) async fn advance_command(&mut self, now: Moment) {
+    pub(super) fn advance_command(&mut self, now: Moment) {
         let lease = self.own.keeper.lease().map(Lease::ends);
         let holdings = self.running.as_ref().and_then(|_| self.holdings());
         if let Some(running) = &mut self.running {
@@ -68,21 +68,20 @@ impl Agent {
             && let Some((command, ends)) = self.parts.command.clone().zip(lease)
             && fence::may_start(ends, command.kill_after, now)
         {
-            self.start_command(&command, ends).await;
+            self.start_command(&command, ends);
         }
     }
 
-    async fn start_command(&mut self, command: &Command, lease_ends: Moment) {
+    fn start_command(&mut self, command: &Command, lease_ends: Moment) {
         let _ = command.times.acquired.set(clock::now());
         match Orphans::new() {
             Ok(orphans) => self.orphans = Some(orphans),
             Err(error) => warn!(%error, "{ORPHANS_NOT_REAPED}"),
         }
         let occupied = translate::required(&self.parts.config).collect();
-        // The progress line leaves the terminal to the command.
-        if let Some(progress) = self.parts.progress.take() {
-            progress.end().await;
-        }
+        // The terminal is the command's.
+        self.wait = None;
+        console::draw(None);
         // Before the start: a slot that is lost from here on is lost under the command.
         self.own.keeper.set_occupied(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
@@ -98,11 +97,7 @@ impl Agent {
     }
 
     fn command_does_not_run(&mut self, why: &str) {
-        if self.ending.is_decided() {
-            info!(reason = %why, "{COMMAND_NOT_STARTED}");
-        } else {
-            error!(reason = %why, "{COMMAND_NOT_STARTED}");
-        }
+        info!(reason = %why, "{COMMAND_NOT_STARTED}");
         self.command_is_over();
         self.fail(Exit::Failed, &format!("the command does not run: {why}"));
     }
@@ -131,10 +126,7 @@ impl Agent {
             CommandEvent::Stopping(Why::Lease) => {
                 // The slot may still be held, but counts as lost.
                 self.own.keeper.lose_occupied(clock::now());
-                self.fail(
-                    Exit::SlotLost,
-                    "the lease was not renewed in time, and the command is being stopped",
-                );
+                self.fail(Exit::SlotLost, "the lease was not renewed in time");
             }
             CommandEvent::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
                 debug!(?why, "{COMMAND_STOPPING}");
@@ -152,12 +144,7 @@ impl Agent {
                 self.command_is_over();
                 match outcome {
                     Some(outcome) => {
-                        let code = outcome.code();
-                        if let Some(reason) = self.ending.lost() {
-                            error!(reason, code, exit_code = Exit::SlotLost.code(), "{COMMAND_STOPPED}");
-                        } else {
-                            info!(code, "{COMMAND_ENDED}");
-                        }
+                        info!(code = outcome.code(), "{COMMAND_ENDED}");
                         self.end(Exit::PassedOn(outcome.code()), "the command has ended");
                     }
                     None => self.fail(Exit::Failed, "the command was killed with its guard"),
@@ -185,9 +172,7 @@ impl Agent {
                 _ => running.signal(signal),
             }
         } else if signal == SIGTSTP {
-            if let Some(progress) = &self.parts.progress {
-                progress.wipe().await;
-            }
+            console::draw(None);
             suspend();
         } else if signals::ends(signal) {
             // A sender that signals a process and its group sends the same signal twice.
@@ -195,8 +180,7 @@ impl Agent {
             if !self.ending.is_decided() {
                 // The command does not start any more.
                 self.parts.command = None;
-                let awaited =
-                    self.awaited().awaited().map(|awaited| format!(" while it waited for {awaited}"));
+                let awaited = self.awaited().map(|one| format!(" while it waited for {}", one.text()));
                 let why = format!("ended by {}{}", signals::name(signal), awaited.unwrap_or_default());
                 self.fail(passed_on(signal), &why);
             } else if !echo {
@@ -240,6 +224,11 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
     );
     let semaphores = snapshot.semaphores.iter();
     let semaphores = semaphores.map(|one| (&one.entry, one.slot_indexes.first().copied(), None));
+    let prefixes = snapshot.semaphores.iter().map(|one| (&one.entry, &one.prefix));
+    let places = prefixes.chain(snapshot.locks.iter().map(|one| (&one.entry, &one.key)));
+    let held = places.filter(|(entry, _)| entry.fencing_token.is_some()).map(|(_, place)| place.clone());
+    let around = std::env::var(HELD_VARIABLE).ok().filter(|held| !held.is_empty());
+    variables.push((HELD_VARIABLE.to_owned(), held.chain(around).collect::<Vec<_>>().join(" ")));
     // A lock is slot 0.
     let locks = snapshot.locks.iter().map(|one| {
         let held = one.entry.fencing_token.is_some();

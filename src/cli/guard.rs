@@ -5,8 +5,29 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Exit, block_on, early};
+use super::{Exit, block_on};
 use crate::workload::{exec, guard};
+use crate::{console, telemetry};
+
+/// How the agent speaks on standard error, as [`console::pass_on`] tells it.
+#[derive(Debug, Args)]
+struct Voice {
+    /// The format of the agent's log.
+    #[arg(long)]
+    log_format: Option<String>,
+    /// The job of the agent.
+    #[arg(long)]
+    job: Option<String>,
+}
+
+impl Voice {
+    fn take_on(self) {
+        console::speak_for(self.job);
+        if self.log_format.as_deref() == Some("json") {
+            telemetry::start_json();
+        }
+    }
+}
 
 /// Supervise a command on behalf of an agent.
 #[derive(Debug, Args)]
@@ -27,9 +48,8 @@ pub(super) struct Guard {
     /// Whether the command gets the terminal.
     #[arg(long)]
     terminal: bool,
-    /// The format of the agent's log.
-    #[arg(long)]
-    log_format: Option<String>,
+    #[command(flatten)]
+    voice: Voice,
     /// Program and arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -37,7 +57,7 @@ pub(super) struct Guard {
 
 impl Guard {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        early::log_in(self.log_format.as_deref());
+        self.voice.take_on();
         let start = guard::Start {
             socket: self.socket,
             kill_after: Duration::from_millis(self.kill_after),
@@ -64,9 +84,8 @@ pub(super) struct Exec {
     /// Whether to take the terminal.
     #[arg(long)]
     terminal: bool,
-    /// The format of the agent's log.
-    #[arg(long)]
-    log_format: Option<String>,
+    #[command(flatten)]
+    voice: Voice,
     /// Program and arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -74,8 +93,8 @@ pub(super) struct Exec {
 
 impl Exec {
     pub(super) fn run(self) -> Exit {
-        let Self { parent, open_files, terminal, log_format, command } = self;
-        early::log_in(log_format.as_deref());
+        let Self { parent, open_files, terminal, voice, command } = self;
+        voice.take_on();
         Exit::PassedOn(exec::run(&exec::Start { parent, terminal, open_files, command }))
     }
 }

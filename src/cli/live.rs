@@ -15,41 +15,8 @@ use super::{print_message, window};
 const EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two reads, at any rate of changes.
 pub(super) const PACE: Duration = Duration::from_millis(400);
-/// The wait after a failed read, first and longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-
-/// How standard output shows one state after the other.
-pub(super) struct Screen {
-    in_place: bool,
-    /// The separator of two states.
-    gap: &'static str,
-    shown: bool,
-}
-
-impl Screen {
-    /// For operators: redrawn in place on a terminal, else appended.
-    pub(super) fn live() -> Self {
-        Self { in_place: window::is_there(), gap: "\n", shown: false }
-    }
-
-    /// For programs, and for a single state: appended.
-    pub(super) fn plain() -> Self {
-        Self { in_place: false, gap: "", shown: false }
-    }
-
-    /// Shows a state with a single write, so that it is never half drawn.
-    pub(super) fn show(&mut self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        if self.in_place {
-            out.write_all(in_place(text, window::size()).as_bytes())?;
-        } else {
-            let gap = if self.shown { self.gap } else { "" };
-            out.write_all(format!("{gap}{text}").as_bytes())?;
-        }
-        self.shown = true;
-        out.flush()
-    }
-}
+/// The wait after a failed read, before jitter.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Draws over the state before, cut to a window of that many rows and columns.
 fn in_place(text: &str, (rows, columns): (usize, usize)) -> String {
@@ -82,56 +49,62 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
     mut next: impl AsyncFnMut() -> Result<T, E>,
     show: impl Fn(&T) -> anyhow::Result<String>,
 ) -> anyhow::Result<Infallible> {
-    let mut screen = if json { Screen::plain() } else { Screen::live() };
+    let is_drawn = !json && window::is_there();
     let mut seen = next().await.map_err(Into::into)?;
-    let mut seen_at = Instant::now();
-    let mut failure: Option<String> = None;
-    let mut pause = PAUSE.0;
-    screen.show(&show(&seen)?)?;
+    let (mut seen_at, mut failure) = (Instant::now(), None::<String>);
+    let draw = |seen: &T, seen_at, failure: Option<&str>| {
+        let text = show(seen)?;
+        print(&if is_drawn { in_place(&(remark(failure, seen_at) + &text), window::size()) } else { text })
+    };
+    draw(&seen, seen_at, None)?;
     loop {
-        let wait = if failure.is_some() { pause.mul_f64(0.5 + fastrand::f64() / 2.0) } else { PACE };
-        let looked = {
-            let mut looking = pin!(async {
-                sleep(wait).await;
-                next().await
-            });
-            loop {
-                // A check of its own: without a change there is no write, which would fail.
-                if reader_is_gone() {
-                    return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-                }
-                tokio::select! {
-                    looked = &mut looking => break looked,
-                    () = sleep(EVERY) => if screen.in_place {
-                        screen.show(&(remark(failure.as_deref(), seen_at) + &show(&seen)?))?;
-                    }
+        let wait = if failure.is_some() { PAUSE.mul_f64(0.5 + fastrand::f64()) } else { PACE };
+        let mut looking = pin!(async {
+            sleep(wait).await;
+            next().await
+        });
+        let looked = loop {
+            // A check of its own: without a change there is no write, which would fail.
+            if reader_is_gone() {
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+            }
+            tokio::select! {
+                looked = &mut looking => break looked.map_err(|error| error.to_string()),
+                () = sleep(EVERY) => if is_drawn {
+                    draw(&seen, seen_at, failure.as_deref())?;
                 }
             }
         };
+        let mut is_news = is_drawn;
         match looked {
             Ok(now) => {
-                // Times go on, even if nothing else changes.
-                let is_news = now != seen || screen.in_place;
-                (seen, seen_at, pause) = (now, Instant::now(), PAUSE.0);
-                if failure.take().is_some() && !screen.in_place {
+                is_news |= now != seen;
+                (seen, seen_at) = (now, Instant::now());
+                if failure.take().is_some() && !is_drawn {
                     print_message("recovered")?;
-                }
-                if is_news {
-                    screen.show(&show(&seen)?)?;
                 }
             }
             Err(error) => {
-                let error = error.to_string();
-                if screen.in_place {
-                    screen.show(&(remark(Some(&error), seen_at) + &show(&seen)?))?;
-                } else if failure.as_ref() != Some(&error) {
+                if !is_drawn && failure.as_ref() != Some(&error) {
                     print_message(format!("{error}; retrying"))?;
                 }
                 failure = Some(error);
-                pause = (pause * 2).min(PAUSE.1);
             }
         }
+        if is_news {
+            if !json && !is_drawn {
+                print("\n")?;
+            }
+            draw(&seen, seen_at, failure.as_deref())?;
+        }
     }
+}
+
+/// Prints with a single write, so that nothing is ever half drawn.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 /// The remark above an outdated state, however small the window.

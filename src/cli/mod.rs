@@ -5,15 +5,17 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::config::Faults;
+use crate::console;
 use crate::escape::escape_control_chars;
 use crate::exit::{Ended, Exit};
 use crate::files::FileError;
 use crate::operator;
-use crate::{service_manager, termination};
+use crate::{service_manager, telemetry, termination};
 use slotkeeper_consul::SetupError;
 
 mod agent;
@@ -26,7 +28,6 @@ mod consul_flags;
 mod destroy;
 mod dev;
 mod doctor;
-mod early;
 mod evict;
 mod guard;
 mod inspect;
@@ -117,20 +118,15 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            let command = std::env::args().nth(1).unwrap_or_default();
-            if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
-                termination::write(error.to_string().lines().next().unwrap_or_default());
+            let command = std::env::args_os().nth(1).unwrap_or_default();
+            let command = EXPLAINED.into_iter().find(|explained| command == *explained);
+            if let Some(command) = command.filter(|_| error.use_stderr()) {
+                console::speak_for(run::job_of_words());
+                return explain(Ok(Ended::because(Exit::Usage, misuse(command, &error))));
             }
             // A failure to print this is ignored.
-            let _ = if exit == Exit::Usage && early::is_json() {
-                let text = error.to_string();
-                let lines: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-                early::say(lines.join(" ").trim_start_matches("error: "))
-            } else {
-                error.print()
-            };
-            return exit.into();
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
         }
     };
     let ended = match cli.command {
@@ -161,15 +157,33 @@ pub fn main() -> ExitCode {
     ended.unwrap_or_else(|error| failed(&error)).into()
 }
 
-/// Ends a command that a container may run, with a termination message.
+/// Ends a command that a container may run: says why on standard error, in the termination message and to the service manager.
 fn explain(ended: anyhow::Result<Ended>) -> ExitCode {
-    let Ended { exit, why } =
-        ended.unwrap_or_else(|error| Ended::because(failed(&error), format!("{error:#}")));
-    if let Some(why) = why {
+    let ended = ended.unwrap_or_else(|error| Ended::because(exit_of(&error), format!("{error:#}")));
+    // The log may not have started.
+    if log_flags::ask_for_json() {
+        telemetry::start_json();
+    }
+    console::end(&ended);
+    if let Some(why) = ended.why {
         termination::write(&why);
         service_manager::report_end(&why);
     }
-    exit.into()
+    ended.exit.into()
+}
+
+/// An invalid command line in one line.
+fn misuse(command: &str, error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let words: Vec<_> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let words = words.join(" ").replace(" tip: ", "; ");
+    let what = words.trim_start_matches("error: ");
+    let is_of_prefix = error.kind() == ErrorKind::ArgumentConflict && what.contains("--config <FILE>");
+    let keys = if is_of_prefix { run::KEYS } else { "" };
+    let usage =
+        text.lines().find_map(|line| line.strip_prefix("Usage: ")).map(|line| format!("usage: {line}"));
+    format!("{what}{keys}; {}", usage.unwrap_or_else(|| format!("see slotkeeper {command} --help")))
 }
 
 /// Prints the error and returns its exit code.
@@ -178,7 +192,7 @@ fn failed(error: &anyhow::Error) -> Exit {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     if !reader_is_gone {
         // A failure to print this is ignored.
-        let _ = early::say(&format!("{error:#}"));
+        let _ = print_message(format!("{error:#}"));
     }
     exit_of(error)
 }
@@ -202,13 +216,6 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 /// A wrong value of a flag is a usage error.
 fn exit_of_faults(faults: &Faults) -> Exit {
     if faults.are_of_flags() { Exit::Usage } else { Exit::Config }
-}
-
-/// Prints the reason and ends the command with `exit`.
-fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
-    let why = why.into();
-    early::say(&why)?;
-    Ok(Ended::because(exit, why))
 }
 
 /// Prints an error or warning with the program's name.

@@ -9,17 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, CommandFactory};
 
 use super::log_flags::LogFlags;
 use super::set_limit::number_of_slots;
 use super::start::{self, Purpose};
-use super::{ConsulFlags, Ended, Exit, end_with};
+use super::{Cli, ConsulFlags, Ended, Exit};
 use crate::agent::{Files, ReadConfig};
 use crate::config::{
     self, CommandRules, Config, Environment, Faults, Identity, Loaded, Naming, Overrides, Unfit,
 };
+use crate::console;
 use crate::duration::{self, show};
+use crate::escape::printable;
 use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
 use crate::workload::{Command, CommandTimes, METRICS_FILE_VARIABLE, RESULT_FILE_VARIABLE, exec, unfit_proc};
@@ -30,12 +32,14 @@ use result::Outcome;
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
 /// What `run --config` adds to the rules of a configuration, without the flag --kill-after.
 pub(super) const RULES: CommandRules<'static> =
-    CommandRules { defaults: FILE_DEFAULTS, check: &|config| unfit(config, None) };
+    CommandRules { defaults: DEFAULTS, check: &|config| unfit(config, None) };
 
-/// Many instances may run on one machine, so the endpoints are off unless they are configured.
-const FILE_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off")];
-/// Without a file, the command's own output should stand out, too.
-const FLAG_DEFAULTS: &[(&str, &str)] = &[("http.listen", "off"), ("log.level", "warn")];
+/// Many instances may run on one machine, so the endpoints are off unless they are configured. The command's own output should stand
+/// out.
+const DEFAULTS: &[(&str, &str)] = &[("http.listen", "off"), ("log.level", "warn")];
+
+/// What to do where --config excludes a flag of PREFIX.
+pub(super) const KEYS: &str = "; write its key in FILE instead: `wait` for --timeout and --try, `limit` for -n, and those of the other flags have their names";
 
 const USAGE: &str = "slotkeeper run [OPTIONS] PREFIX [-n N] -- CMD...\n       slotkeeper run [OPTIONS] --config FILE -- CMD...";
 
@@ -178,57 +182,62 @@ impl CommandFlags {
 
 impl Run {
     pub(super) fn run(mut self) -> anyhow::Result<Ended> {
+        console::speak_for(job(self.prefix.as_deref(), self.name.as_deref(), &self.command));
         if self.prefix.is_none() {
             let variable = std::env::var_os("SLOTKEEPER_CONFIG").filter(|path| !path.is_empty());
             self.config = self.config.take().or(variable.map(PathBuf::from));
             if self.config.is_none() {
-                return Ok(end_with(
+                return Ok(Ended::because(
                     Exit::Usage,
                     "no slot is named; pass PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; see --help",
-                )?);
+                ));
             }
         }
         if let Err(why) = self.take_variables(&variables::of_process) {
-            return self.refuse(Exit::Config, &why);
+            return Ok(self.refuse(Exit::Config, why));
         }
-        if let Some(flag) = self.flag_of_semaphores().filter(|_| !self.is_semaphore()) {
-            return Ok(end_with(Exit::Usage, format!("{flag} is for a semaphore; pass --limit N"))?);
-        }
-        if self.is_semaphore() && self.lock_delay.is_some() {
-            return Ok(end_with(Exit::Usage, "--lock-delay is for a lock; omit it, or --limit")?);
-        }
-        if self.lock && self.limit.is_some_and(|limit| limit != 1) {
-            return Ok(end_with(
-                Exit::Usage,
-                "a lock has one holder; omit --lock for a semaphore, or --limit for a lock",
-            )?);
-        }
-        if !self.shell && is_shell_line(&self.command) {
-            let line = self.command[0].to_string_lossy();
-            let why = format!(
-                "no program is called `{}`; pass --shell for a line of the shell, or its words without quotes",
-                line.escape_debug()
-            );
-            return Ok(end_with(Exit::Usage, why)?);
+        if let Some(why) = self.misuse() {
+            return Ok(Ended::because(Exit::Usage, why));
         }
         let mut files = match self.output_files() {
             Ok(files) => files,
-            Err(why) => return self.refuse(Exit::Config, &why),
+            Err(why) => return Ok(self.refuse(Exit::Config, why)),
         };
         let ended = self.supervise(&mut files);
         files.finish(Outcome::of(&ended));
         ended
     }
 
+    /// Flags that exclude each other.
+    fn misuse(&self) -> Option<String> {
+        let flag = self.flag_of_semaphores().filter(|_| !self.is_semaphore());
+        if let Some(flag) = flag {
+            return Some(format!("{flag} is for a semaphore; pass --limit N"));
+        }
+        if self.is_semaphore() && self.lock_delay.is_some() {
+            return Some("--lock-delay is for a lock; omit it, or --limit".to_owned());
+        }
+        if self.lock && self.limit.is_some_and(|limit| limit != 1) {
+            return Some(
+                "a lock has one holder; omit --lock for a semaphore, or --limit for a lock".to_owned(),
+            );
+        }
+        let line = self.command.first().filter(|_| !self.shell && is_shell_line(&self.command))?;
+        Some(format!(
+            "no program is called `{}`; pass --shell for a line of the shell, or its words without quotes",
+            line.to_string_lossy().escape_debug()
+        ))
+    }
+
     fn supervise(self, files: &mut OutputFiles) -> anyhow::Result<Ended> {
         // Check before the acquisition: a slot is not safe to use if the command and all its processes cannot be ended.
         if let Some(why) = unfit_proc() {
-            return self.refuse(Exit::Config, why);
+            return Ok(self.refuse(Exit::Config, why));
         }
         // Said before the wait, which may last for hours.
         let words = self.words();
         if let Some((code, why)) = words.first().and_then(|program| exec::foreseen_failure(program)) {
-            return self.refuse(Exit::PassedOn(code), &why);
+            return Ok(self.refuse(Exit::PassedOn(code), why));
         }
         // As a container's first process it must reap orphans, which it does from a separate process.
         if let Some(below) = init::run_below(self.kill_after.unwrap_or(KILL_AFTER) + guard::MAX_RELEASE)? {
@@ -252,9 +261,16 @@ impl Run {
             stop_after: self.stop_after,
             times: Arc::clone(files.times()),
         };
-        let file = self.config.clone();
+        let (file, times) = (self.config.clone(), Arc::clone(files.times()));
         let read_config: ReadConfig = Arc::new(move || self.read());
-        start::run(file, read_config, Purpose::Command(command, files))
+        let mut ended = start::run(file, read_config, Purpose::Command(command, files))?;
+        let done = match times.started.get() {
+            None => "; the command did not start",
+            Some(_) if ended.exit == Exit::SlotLost => "; the command was stopped",
+            Some(_) => "",
+        };
+        ended.why.iter_mut().for_each(|why| why.push_str(done));
+        Ok(ended)
     }
 
     /// The files that it writes for other programs.
@@ -268,12 +284,12 @@ impl Run {
         OutputFiles::check(metrics, result)
     }
 
-    /// Prints why the command cannot run, and removes a readiness file of an earlier process.
-    fn refuse(&self, exit: Exit, why: &str) -> anyhow::Result<Ended> {
+    /// The command cannot run. Removes a readiness file of an earlier process.
+    fn refuse(&self, exit: Exit, why: impl Into<String>) -> Ended {
         if let Some(file) = &self.config {
             Files::forget(file);
         }
-        Ok(end_with(exit, why)?)
+        Ended::because(exit, why)
     }
 
     fn words(&self) -> Vec<OsString> {
@@ -294,10 +310,10 @@ impl Run {
         let check = |config: &Config| unfit(config, self.kill_after);
         let rules = |defaults| CommandRules { defaults, check: &check };
         let mut loaded = match &self.config {
-            Some(file) => config::load_for(rules(FILE_DEFAULTS), file, &overrides, &environment)?,
+            Some(file) => config::load_for(rules(DEFAULTS), file, &overrides, &environment)?,
             None => {
                 self.lay_over_flags(&mut overrides);
-                config::without_file(rules(FLAG_DEFAULTS), &overrides, &environment)?
+                config::without_file(rules(DEFAULTS), &overrides, &environment)?
             }
         };
         if self.config.is_none() {
@@ -375,6 +391,28 @@ impl Run {
     fn wait(&self) -> Option<String> {
         self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show)
     }
+}
+
+/// What each line on standard error names: the prefix, or else the job.
+fn job(prefix: Option<&str>, name: Option<&str>, command: &[OsString]) -> Option<String> {
+    let job = match prefix {
+        Some(prefix) => Naming::Prefix.of("", prefix.trim_end_matches('/')).to_owned(),
+        None => name.map(str::to_owned).or(std::env::var("SLOTKEEPER_NAME").ok()).or_else(|| {
+            let line = command.first()?.to_string_lossy();
+            let program = Path::new(line.split_whitespace().next()?).file_name()?;
+            Some(program.to_string_lossy().into_owned())
+        })?,
+    };
+    Some(printable(&job)).filter(|job| !job.is_empty())
+}
+
+/// The same of an invalid command line, as far as it can be read.
+pub(super) fn job_of_words() -> Option<String> {
+    let matches = Cli::command().ignore_errors(true).try_get_matches().ok()?;
+    let run = matches.subcommand_matches("run")?;
+    let text = |id| run.try_get_one::<String>(id).ok().flatten().map(String::as_str);
+    let command = run.try_get_many::<OsString>("command").ok().flatten().into_iter().flatten();
+    job(text("prefix"), text("name"), &command.cloned().collect::<Vec<_>>())
 }
 
 /// A command of one word with spaces, which is not the name of a program: `consul lock` passes it to a shell.

@@ -1,39 +1,38 @@
 //! Starts an agent with its endpoints in this process, for `agent` and `run`.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::io::Errno;
 use tokio::sync::{mpsc, watch};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::run::{CommandFlags, OutputFiles};
-use super::{Ended, Exit, early, exit_of_faults};
+use super::{Ended, Exit, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
-use crate::config::{Config, Control, Entry, Listen, Loaded, LogFormat, LogLevel, Wait};
+use crate::clock;
+use crate::config::{Config, Control, Listen, Loaded, LogFormat, LogLevel, Wait};
+use crate::console;
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket};
 use crate::files::FileError;
 use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
 use crate::log_events::{
-    AGENT_FAILED, CONFIGURATION_WARNING, CONTROL_ENDPOINTS_SERVED, DEVELOPMENT_ADDRESS_IN_USE,
-    DEVELOPMENT_SERVER_STARTED, ENDPOINTS_SERVED, RUN_IN_RUN,
+    CONFIGURATION_WARNING, CONTROL_ENDPOINTS_SERVED, DEVELOPMENT_ADDRESS_IN_USE, DEVELOPMENT_SERVER_STARTED,
+    ENDPOINTS_SERVED, RUN_IN_RUN,
 };
 use crate::metrics::Metrics;
-use crate::progress::{Progress, View};
 use crate::service_manager::Reporter;
 use crate::shutdown::SignalRequests;
-use crate::status::{Snapshot, Stage};
-use crate::stderr::Stderr;
+use crate::telemetry::{self, ALWAYS};
 use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
-use crate::workload::open_files;
-use crate::{clock, telemetry};
+use crate::workload::{HELD_VARIABLE, open_files};
 use slotkeeper_consul::{self, Address, SetupError};
 use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{listen, serve};
@@ -87,26 +86,30 @@ async fn read_and_start(
     let (Loaded { config, warnings }, source) = match signals.unless_stopped(read).await {
         Ok(Ok(read)) => read,
         Ok(Err(faults)) => {
-            early::say_in(faults.log_format, &faults.to_string(), &faults.to_string())?;
+            if faults.log_format == LogFormat::Json {
+                telemetry::start_json();
+            }
             return Ok(Ended::because(exit_of_faults(&faults), faults.to_string()));
         }
         Err(request) => return Ok(ended_before_start(request)),
     };
     let log = telemetry::start(config.log);
-    let is_run = matches!(purpose, Purpose::Command(..));
     for warning in warnings {
         warn!(%warning, "{CONFIGURATION_WARNING}");
     }
     if matches!(purpose, Purpose::Command(..)) {
         warn_if_nested(&config);
+        let tries = config
+            .entries()
+            .filter(|entry| entry.is_required())
+            .all(|entry| entry.wait == Wait::AtMost(Duration::ZERO));
+        if tries && config.log.level == LogLevel::Error {
+            // Whoever tries and wants to hear of failures alone expects that the slot may be taken.
+            console::expect(Exit::Timeout);
+        }
     }
     let ended = Box::pin(start(config, (read_config, source), purpose, signals, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
-        if is_run {
-            Stderr::say(&format!("{failure:#}"));
-        } else {
-            error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
-        }
         let is_config =
             FileError::is_misplaced(&failure) || failure.is::<Unfit>() || failure.is::<SetupError>();
         let exit = if is_config { Exit::Config } else { Exit::Failed };
@@ -114,14 +117,25 @@ async fn read_and_start(
     }))
 }
 
-/// Warns of a `run` that waits without a bound inside a command that holds a slot already, of `consul lock` too. Two such jobs that
-/// take their slots in opposite order wait for each other.
+/// Warns of a `run` that waits without a bound inside a command that holds a slot already, of `consul lock` too: for itself, if that
+/// is the same slot. Two such jobs that take their slots in opposite order wait for each other.
 fn warn_if_nested(config: &Config) {
+    let held = std::env::var(HELD_VARIABLE).unwrap_or_default();
     let outside = ["SLOTKEEPER_SESSION", "CONSUL_LOCK_HELD"];
     let variable =
         outside.into_iter().find(|name| std::env::var_os(name).is_some_and(|held| !held.is_empty()));
-    let waits_forever = config.entries().any(|entry| entry.is_required() && entry.wait == Wait::Forever);
-    if let Some(variable) = variable.filter(|_| waits_forever) {
+    let waits = config.entries().filter(|entry| entry.is_required() && entry.wait == Wait::Forever);
+    let mut waits = waits.peekable();
+    let Some(variable) = variable.filter(|_| waits.peek().is_some()) else { return };
+    let is_held = |key: &str| held.split(' ').any(|one| one == key);
+    if let Some(own) = waits.find(|entry| is_held(&entry.key)) {
+        let name = config.naming.of(&own.name, &own.key);
+        warn!(
+            target: ALWAYS,
+            "{RUN_IN_RUN}: the command that started it holds a slot of {name}, which is not free before both have ended; \
+             start the inner command without `slotkeeper run`, or bound the wait with --timeout"
+        );
+    } else {
         warn!(
             variable,
             "{RUN_IN_RUN}; two such jobs in opposite order wait for each other for ever: write all semaphores in one file and use \
@@ -173,7 +187,6 @@ async fn start(
     }
     let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
-    let progress = command.as_ref().and_then(|_| progress(&config, shown.clone()));
     let (stopping, stops) = watch::channel(false);
     if let Some(reporter) = Reporter::of_process(shown.clone(), stops, Arc::clone(&watchdog), config.naming) {
         servers.start(|stop| Ok(reporter.run(stop)))?;
@@ -210,40 +223,10 @@ async fn start(
         signals,
         control,
         command,
-        progress: progress.clone(),
         log,
         servers,
     };
-    let ended = Box::pin(agent::run(parts)).await;
-    if let Some(progress) = progress {
-        progress.end().await;
-    }
-    ended
-}
-
-/// Shows the progress of the wait. Off at log level `error`, and where the log reports the wait already.
-fn progress(config: &Config, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
-    let naming = config.naming;
-    let entries = config.semaphores.iter().map(|semaphore| &semaphore.entry).chain(&config.locks);
-    let limit = |entry: &Entry| match entry.wait {
-        Wait::AtMost(limit) => Some((naming.of(&entry.name, &entry.key).to_owned(), limit)),
-        Wait::Forever => None,
-    };
-    let limits: BTreeMap<_, _> = entries.filter_map(limit).collect();
-    let look = move || {
-        // Clone the snapshot: a borrow would block the agent.
-        let snapshot = Arc::clone(&shown.borrow());
-        match snapshot.stage {
-            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall()), naming)
-                .beside_the_log()
-                .current()
-                .within(&limits),
-            Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
-        }
-    };
-    let log = config.log;
-    let wanted = log.format == LogFormat::Text && log.level != LogLevel::Error;
-    wanted.then(|| Progress::start(look, log.level == LogLevel::Warn)).flatten()
+    Box::pin(agent::run(parts)).await
 }
 
 /// Serves the control endpoints, and returns the receiver of their requests.

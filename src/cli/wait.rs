@@ -6,23 +6,21 @@ use clap::Args;
 use futures_util::StreamExt;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NOT_AN_AGENT, NoAnswer, get};
-use super::{Ended, Exit, block_on, end_with};
+use super::{Ended, Exit, block_on};
+use crate::clock;
 use crate::config::Naming;
 use crate::duration;
 use crate::escape::escape_control_chars;
-use crate::progress::{Progress, View};
 use crate::status::Status;
+use crate::waiting::{Awaited, Wait as Told};
 use crate::workload::signals;
 
 /// Time between two requests, before jitter.
 const EVERY: Duration = Duration::from_millis(250);
-/// The shortest time between two requests for the progress.
-const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Time for one response, and its minimum shortly before the timeout.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -55,7 +53,7 @@ impl Wait {
             match address {
                 Ok(address) => self.wait_for(address, signals).await,
                 Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
-                    Ok(end_with(Exit::Config, error.to_string())?)
+                    Ok(Ended::because(Exit::Config, error.to_string()))
                 }
             }
         })?
@@ -63,26 +61,24 @@ impl Wait {
 
     async fn wait_for(&self, address: String, mut signals: Signals) -> anyhow::Result<Ended> {
         let until = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut waiting = Waiting::at(address, until, self.timeout);
-        let ended = {
-            let shown = waiting.shown.subscribe();
-            let progress = Progress::start(move || shown.borrow().clone(), true);
-            let ended = tokio::select! {
-                exit = waiting.wait() => Ok(exit),
-                Some(signal) = signals.next() => Err(signal),
-            };
-            if let Some(progress) = progress {
-                progress.end().await;
-            }
-            ended
+        let mut waiting = Waiting {
+            address,
+            until,
+            last: "no response yet".into(),
+            answered: false,
+            told: Told::begin(true, clock::now()),
         };
-        match ended {
+        let ended = tokio::select! {
+            exit = waiting.wait() => Ok(exit),
+            Some(signal) = signals.next() => Err(signal),
+        };
+        Ok(match ended {
             Ok(exit @ (Exit::Timeout | Exit::Unavailable)) => {
-                Ok(end_with(exit, format!("timed out waiting for the agent to be ready: {}", waiting.last))?)
+                Ended::because(exit, format!("timed out waiting for the agent to be ready: {}", waiting.last))
             }
-            Ok(exit) => Ok(exit.into()),
-            Err(signal) => Ok(ended_by(signal, &waiting.last)),
-        }
+            Ok(exit) => exit.into(),
+            Err(signal) => ended_by(signal, &waiting.last),
+        })
     }
 }
 
@@ -103,21 +99,11 @@ struct Waiting {
     last: String,
     /// Whether an agent has answered.
     answered: bool,
-    /// The progress shown.
-    shown: watch::Sender<View>,
-    /// Time of the last request for the progress.
-    told_at: Option<Instant>,
-    began: Instant,
-    timeout: Option<Duration>,
+    /// What standard error shows.
+    told: Option<Told>,
 }
 
 impl Waiting {
-    fn at(address: String, until: Option<Instant>, timeout: Option<Duration>) -> Self {
-        let (shown, _) = watch::channel(View::Nothing);
-        let last = "no response yet".into();
-        Self { address, until, last, answered: false, shown, told_at: None, began: Instant::now(), timeout }
-    }
-
     fn left(&self) -> Duration {
         self.until.map_or(ANSWER_TIMEOUT, |until| until.duration_since(Instant::now()))
     }
@@ -135,9 +121,8 @@ impl Waiting {
                     }
                 }
                 Err(error) => {
-                    self.shown.send_replace(View::Else(format!("no agent at {} yet", self.address)));
-                    self.told_at = None;
                     self.last = error.to_string();
+                    self.show(&Awaited::other("the agent", format!("no agent at {} yet", self.address)));
                 }
             }
             if self.left().is_zero() {
@@ -148,18 +133,21 @@ impl Waiting {
         }
     }
 
-    /// Requests the progress. If that fails, the text of the readiness endpoint is shown.
+    /// Shows what the agent waits for; if that is not known, the text of the readiness endpoint.
     async fn tell(&mut self) {
-        if self.told_at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
+        if self.told.as_ref().is_none_or(|told| told.next() > clock::now()) {
             return;
         }
-        self.told_at = Some(Instant::now());
         let answer = get(&self.address, "/v1/status", self.left().min(MIN_ANSWER_TIMEOUT)).await.ok();
         let report = answer.and_then(|answer| serde_json::from_str::<Status>(&answer.text).ok());
-        let view = report.map_or(View::Nothing, |report| {
-            View::of(&report, Naming::Name).within_all(self.timeout, self.began.elapsed())
-        });
-        self.shown.send_replace(if view == View::Nothing { View::Else(self.last.clone()) } else { view });
+        let awaited = report.and_then(|report| Awaited::of(&report, Naming::Name));
+        self.show(&awaited.unwrap_or_else(|| Awaited::other("the agent", self.last.clone())));
+    }
+
+    fn show(&mut self, awaited: &Awaited) {
+        if let Some(told) = &mut self.told {
+            told.tell(Some(awaited), clock::now());
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The status in words, as `systemctl status` shows it; pure.
 
 use crate::config::Naming;
-use crate::progress::View;
 use crate::status::{Entry, Snapshot, Stage, State};
+use crate::waiting::Awaited;
 use slotkeeper_semaphore::{Moment, printable};
 
 /// The longest text of a status, which one line of `systemctl status` shows.
@@ -18,7 +18,8 @@ pub(super) fn status(snapshot: &Snapshot, stopping: bool, naming: Naming, now: M
         Stage::Running if stopping => "stopping; holding slots for the workload".to_owned(),
         Stage::Running | Stage::Unknown => {
             let report = snapshot.report(now, crate::clock::wall());
-            View::of(&report, naming).entry().unwrap_or_else(|| held(snapshot, naming))
+            let waits = Awaited::of(&report, naming).map(|one| format!("waiting for {}", one.text()));
+            waits.unwrap_or_else(|| held(snapshot, naming))
         }
     };
     one_line(&words)

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::{open_files, own_variables, terminal};
-use crate::stderr::{self, Stderr};
+use crate::console;
 use crate::termination;
 
 /// Exit codes as of a shell: the program is missing, or cannot be executed.
@@ -42,7 +42,7 @@ pub struct Start {
 pub(super) fn command(command: &[OsString], terminal: bool) -> Command {
     let mut this = Command::new(THIS_PROGRAM);
     this.arg("exec").arg("--parent").arg(getpid().as_raw_nonzero().to_string());
-    pass_log_format(&mut this);
+    console::pass_on(&mut this);
     if terminal {
         this.arg("--terminal");
     }
@@ -57,7 +57,7 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     let mut this = if !cfg!(test) && Path::new(THIS_PROGRAM).exists() {
         let mut this = Command::new(THIS_PROGRAM);
         this.arg0("slotkeeper").arg("exec");
-        pass_log_format(&mut this);
+        console::pass_on(&mut this);
         if let Some(soft) = open_files::before() {
             this.arg("--open-files").arg(soft.to_string());
         }
@@ -73,13 +73,6 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     this
 }
 
-/// Has a process of this program say what it says in the format of the log.
-pub(super) fn pass_log_format(this: &mut Command) {
-    if stderr::log_is_json() {
-        this.args(["--log-format", "json"]);
-    }
-}
-
 fn forget_own_variables(command: &mut Command) {
     for variable in own_variables() {
         command.env_remove(variable);
@@ -92,14 +85,14 @@ pub fn run(start: &Start) -> u8 {
         // If the guard is killed, the kernel kills the command.
         let dies_with_parent = set_parent_process_death_signal(Some(Signal::KILL));
         if dies_with_parent.is_err() || getppid() != Pid::from_raw(guard) {
-            Stderr::say("the guard is gone");
+            console::say("the guard is gone");
             return NOT_RUNNABLE;
         }
     }
     if start.terminal
         && let Err(error) = terminal::take()
     {
-        Stderr::say(&format!("cannot give the command the terminal: {error}"));
+        console::say(&format!("cannot give the command the terminal: {error}"));
     }
     if let Some(soft) = start.open_files {
         open_files::restore(soft);
@@ -109,10 +102,12 @@ pub fn run(start: &Start) -> u8 {
     forget_own_variables(&mut command);
     let error = command.args(arguments).exec();
     let (code, why) = failure(program, &error);
-    Stderr::say(&why);
     if start.parent.is_some() {
         // The agent takes this exit code for the command's own, so the reason is written here.
         termination::write(&why);
+        console::say(&format!("{why}; exit {code}"));
+    } else {
+        console::say(&why);
     }
     code
 }

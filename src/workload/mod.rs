@@ -45,10 +45,14 @@ pub(crate) fn own_variables() -> impl Iterator<Item = &'static str> {
     FILE_VARIABLES.iter().chain(RUN_VARIABLES).chain(&SERVICE_MANAGER_VARIABLES).copied()
 }
 
+/// The prefixes and keys of the slots on which a command runs, and of those around it, with blanks between them.
+pub(crate) const HELD_VARIABLE: &str = "SLOTKEEPER_HELD";
+
 /// Whether `slotkeeper run` sets this variable for its command, where one slotkeeper may run below another.
 pub(crate) fn is_child_variable(name: &str) -> bool {
     name == "SLOTKEEPER_SESSION"
         || name == "SLOTKEEPER_SLOT"
+        || name == HELD_VARIABLE
         || name.starts_with("SLOTKEEPER_SLOT_")
         || name.starts_with("SLOTKEEPER_FENCING_TOKEN")
         || name.starts_with("SLOTKEEPER_LOCK_INDEX")

@@ -20,13 +20,14 @@ use tokio::time::{Sleep, sleep};
 use tracing::{error, warn};
 use uuid::Uuid;
 
-use super::exec::{self, THIS_PROGRAM};
+use super::exec::THIS_PROGRAM;
 use super::guard::fence::Why;
 use super::guard::holdings::Holdings;
 use super::guard::tree;
 use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
 use super::hooks::Groups;
 use super::{open_files, terminal};
+use crate::console;
 use crate::log_events::{GUARD_GONE, GUARD_NOT_CONNECTED, GUARD_SILENT, GUARD_START_STUCK, GUARD_STUCK};
 use slotkeeper_semaphore::Moment;
 
@@ -389,7 +390,7 @@ fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) ->
     if terminal::is_there() {
         guard.arg("--terminal");
     }
-    exec::pass_log_format(&mut guard);
+    console::pass_on(&mut guard);
     if let Some(soft) = open_files::before() {
         guard.arg("--open-files").arg(soft.to_string());
     }

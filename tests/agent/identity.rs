@@ -136,7 +136,7 @@ fn a_holder_is_named_in_one_form_from_the_instant_of_its_grant() {
     let mut last = Job::spawn(command, tempfile::tempdir().unwrap());
     assert_eq!(last.code(), Some(75));
     assert!(
-        last.log().contains(&format!("waiting for {PREFIX}: 2nd of 2 in the queue, held by {second}")),
+        last.log().contains(&format!("{PREFIX}: waiting: 2nd of 2 in the queue, held by {second}")),
         "{}",
         last.log()
     );

@@ -132,16 +132,17 @@ fn journald_and_a_terminal_need_no_time_in_the_line() {
         let found = file.metadata().unwrap();
         format!("{}:{}", found.dev(), found.ino())
     };
-    let start = format!(" INFO {} name=p/one session=", log_events::SLOT_ACQUIRED);
-    assert!(acquired(&stream).starts_with(&start));
+    let start = format!("INFO {} name=p/one session=", log_events::SLOT_ACQUIRED);
+    let job = "slotkeeper: p/one: ";
+    assert!(acquired(&stream).starts_with(&format!("{job}{start}")));
     // The variable of a parent whose standard error was another.
     let dated = acquired(&|_| "8:1".to_owned());
-    assert!(dated.starts_with("20") && dated.contains(&start), "{dated}");
+    assert!(dated.starts_with(&format!("{job}20")) && dated.contains(&format!(" {start}")), "{dated}");
 
     let mut shell = Shell::start_on(Some("xterm"));
     let address = consul.address();
     shell.press(&format!("clear; {BINARY} run p/two -n 1 -v --http-addr {address} -- true\n"));
     let screen = shell.await_screen("the release", |screen| screen.contains(log_events::SLOT_RELEASED));
     let line = screen.lines().find(|line| line.contains(log_events::SLOT_ACQUIRED)).unwrap();
-    assert!(line.trim_start().starts_with("INFO "), "{screen}");
+    assert!(line.starts_with("slotkeeper: p/two: INFO "), "{screen}");
 }

@@ -116,7 +116,8 @@ fn a_lost_slot_and_a_command_killed_for_its_time_are_explained() {
     job.await_life();
     operator.destroy(&operator.holders("p/one").remove(0));
     assert_eq!(job.code(), Some(80), "{}", job.log());
-    assert_says(&message(&job), &["the slot of p/one was lost (session_gone), on which the command runs"]);
+    let lost = "p/one: slot lost: its session has ended in Consul (session_gone); the command was stopped";
+    assert_says(&message(&job), &[lost]);
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--stop-after", "1s"], &live);
     job.await_life();
     job.signal(Signal::TERM);

@@ -120,7 +120,7 @@ const EXEMPT: &[Exempt] = &[
     ),
     some("src/cli/live.rs", &["as of … s ago"], "precedes the failure"),
     some("src/cli/start.rs", &["http://"], "an address"),
-    some("src/progress", &["of … in the queue", "the line has become"], "the line of a wait; a defect's"),
+    some("src/waiting.rs", &["of … in the queue"], "the line of a wait"),
     some("src/status/semaphore.rs", &["of … in the queue"], "the line of a wait"),
     some("src/files", &["create the folder", "process …)"], "a part of a message that has a row"),
     some(

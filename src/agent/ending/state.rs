@@ -153,11 +153,6 @@ impl Ending {
         self.decision().map(|decision| decision.exit)
     }
 
-    /// Why the slot was lost, where that is the reason of the end.
-    pub(in crate::agent) fn lost(&self) -> Option<&str> {
-        self.decision().filter(|decision| decision.exit == Exit::SlotLost)?.why.as_deref()
-    }
-
     pub(in crate::agent) fn drain(&self) -> Option<&Drain> {
         match &self.0 {
             State::Draining(_, drain) => Some(drain),

@@ -21,7 +21,7 @@ use signal_hook_tokio::Signals;
 use tokio::net::UnixStream;
 
 use crate::clock::{self, Alarm};
-use crate::stderr::Stderr;
+use crate::console;
 use slotkeeper_semaphore::Moment;
 
 pub mod fence;
@@ -196,23 +196,21 @@ impl Guard {
         };
         if let Some(why) = self.fence.stopping().filter(|_| !std::mem::replace(&mut self.told_why, true)) {
             match why {
+                // The agent may be suspended.
                 Why::Lease => {
-                    Stderr::say(
+                    console::say(
                         "the lease was not renewed in time, so the slot may be lost: stopping the command",
                     );
                 }
                 Why::AgentGone => {
-                    Stderr::say("the agent is gone, so the lease is not renewed: stopping the command");
+                    console::say("the agent is gone, so the lease is not renewed: stopping the command");
                 }
-                Why::Overdue => {
-                    Stderr::say("the command did not end within --stop-after; killing it");
-                }
-                Why::Asked | Why::Ended => {}
+                Why::Asked | Why::Ended | Why::Overdue => {}
             }
             self.report(Report::Stopping(why)).await;
         }
         if let Some(pid) = denied.filter(|_| !std::mem::replace(&mut self.told_denied, true)) {
-            Stderr::say(&format!(
+            console::say(&format!(
                 "process {pid} runs as another user and cannot be stopped: it may outlive the slot"
             ));
         }

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use super::holdings::Holdings;
 use crate::bridge;
 use crate::clock;
+use crate::console;
 use crate::operator::{self, Place};
-use crate::stderr::Stderr;
 use slotkeeper_consul::{Client, Unobserved};
 use slotkeeper_semaphore::{SessionId, plan};
 
@@ -47,8 +47,8 @@ pub(super) async fn in_time(holdings: Holdings) {
         Err(error) => Err(error.to_string()),
     };
     match released {
-        Ok(()) => Stderr::say("the agent was killed: released what it held"),
-        Err(why) => Stderr::say(&format!(
+        Ok(()) => console::say("the agent was killed: released what it held"),
+        Err(why) => console::say(&format!(
             "the agent was killed, and not everything that it held could be released: {why}. What is left in Consul ends \
              with the session, by its TTL at the latest"
         )),

@@ -173,7 +173,8 @@ fn commands_log_in_by_their_environment_and_leave_no_token() {
     let (code, out, errors) = command(&fortress, &home, &run);
     assert_eq!((code, out.as_str()), (Some(7), ""), "{errors}");
     // On a busy machine there is a wait to be told of.
-    assert!(errors.lines().all(|line| line.starts_with("slotkeeper: waiting for ")), "{errors}");
+    let waits = format!("slotkeeper: {PREFIX}: waiting: ");
+    assert!(errors.lines().all(|line| line.starts_with(&waits)), "{errors}");
     assert_eq!(fortress.tokens().len(), 0);
     for arguments in [
         &["set-limit", PREFIX, "2"][..],

@@ -58,6 +58,7 @@ fn the_command_gets_its_slot_in_its_environment() {
         "SLOTKEEPER_FENCING_TOKEN",
         "SLOTKEEPER_FENCING_TOKEN_A_B",
         "SLOTKEEPER_FENCING_TOKEN_C_D",
+        "SLOTKEEPER_HELD",
         "SLOTKEEPER_SESSION",
         "SLOTKEEPER_SLOT",
         "SLOTKEEPER_SLOT_A_B",
@@ -68,7 +69,7 @@ fn the_command_gets_its_slot_in_its_environment() {
         |name: &str| out.lines().find_map(|line| line.strip_prefix(&format!("{name}="))).unwrap().to_owned();
     assert_eq!(value("CONSUL_LOCK_HELD"), "true");
     assert_eq!(value("SLOTKEEPER_FENCING_TOKEN"), value("SLOTKEEPER_FENCING_TOKEN_A_B"));
-    assert_eq!(value("SLOTKEEPER_SLOT"), "0");
+    assert_eq!((value("SLOTKEEPER_SLOT"), value("SLOTKEEPER_HELD")), ("0".into(), "p/a p/c".into()));
 }
 
 #[test]

@@ -73,7 +73,10 @@ fn a_command_that_cannot_run_is_said_before_the_wait() {
         let took = now() - began;
         assert!(took < 10.0, "{command}: {took} s");
         assert_eq!(found, Some(code), "{command}: {error}");
-        assert!(error.starts_with("slotkeeper: cannot run ") && error.contains(why), "{command}: {error}");
+        assert!(
+            error.starts_with("slotkeeper: p/one: cannot run ") && error.contains(why),
+            "{command}: {error}"
+        );
         let result: serde_json::Value = serde_json::from_slice(&fs::read(result).unwrap()).unwrap();
         assert_eq!(
             (&result["outcome"], &result["acquired"], &result["exit_code"], &result["command_exit_code"]),
@@ -179,11 +182,7 @@ fn the_last_line_of_a_quiet_run_says_who_evicted_it() {
     });
     assert_eq!(job.code(), Some(80), "{}", job.log());
     let log = job.log();
-    let last = log.lines().last().unwrap_or_default();
-    assert!(last.contains(" ERROR ") && last.contains(log_events::COMMAND_STOPPED), "{log}");
-    assert!(
-        last.contains("the slot of p/one was lost (evicted by ") && last.contains("exit_code=80"),
-        "{log}"
-    );
+    assert!(log.starts_with("slotkeeper: p/one: evicted by "), "{log}");
+    assert!(log.ends_with("; the command was stopped; exit 80\n") && log.lines().count() == 1, "{log}");
     operator.assert_nothing_left("p/one");
 }

@@ -84,7 +84,6 @@ impl Lender {
                 };
                 let config = read_config().unwrap_or_else(|faults| panic!("{faults}")).config;
                 let parts = Parts {
-                    progress: None,
                     files: Files::open(&config).unwrap(),
                     log: telemetry::start(config.log),
                     config,

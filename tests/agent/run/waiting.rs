@@ -1,4 +1,4 @@
-//! What people see of a wait: one line on a terminal that is gone when the command begins, lines elsewhere.
+//! What people see of a wait: one line in place on a terminal that is gone when the command begins, lines elsewhere.
 
 use std::process::Stdio;
 
@@ -46,7 +46,8 @@ fn command(consul: &Consul, flags: &str, command: &str) -> String {
 
 /// The row of the screen that tells of the wait. An agent names the semaphore, and `run` its prefix.
 fn row(screen: &str) -> Option<&str> {
-    screen.lines().find(|row| row.contains(" · p/one: ") || row.contains(" · one: "))
+    let starts = ["slotkeeper: p/one: waiting: ", "slotkeeper: waiting for one: "];
+    screen.lines().find(|row| starts.iter().any(|start| row.starts_with(start)))
 }
 
 #[test]
@@ -80,23 +81,36 @@ fn whatever_ends_the_wait_leaves_the_terminal_as_it_was() {
     let consul = Consul::start();
     let _ahead = crowd(&consul, 0);
     for (flags, keys, end, said) in [
-        ("", "\x03", "code 130\n", "^C"),
-        ("", "\x1c", "code 131\n", "^\\"),
-        ("--timeout 10s", "", "code 75\n", "timed out after 10s waiting for p/one"),
+        (
+            "",
+            "\x03",
+            "code 130\n",
+            "slotkeeper: p/one: ended by SIGINT while it waited: 1st of 1 in the queue, held by ",
+        ),
+        (
+            "",
+            "\x1c",
+            "code 131\n",
+            "slotkeeper: p/one: ended by SIGQUIT while it waited: 1st of 1 in the queue, ",
+        ),
+        (
+            "--timeout 10s",
+            "",
+            "code 75\n",
+            "slotkeeper: p/one: timed out after 10s waiting: 1st of 1 in the queue, ",
+        ),
     ] {
         let mut shell = Shell::start_on(Some("xterm"));
         shell.press(&format!("clear; {}; echo \"code\" $?; stty sane\n", command(&consul, flags, STARTED)));
-        // With a limit, the line has it.
-        let is_limited = !flags.is_empty();
-        shell.await_screen("the line", |screen| {
-            row(screen).is_some_and(|row| row.contains(" of 10s · p/one: ") == is_limited)
-        });
+        shell.await_screen("the line", |screen| row(screen).is_some());
         shell.press(keys);
         let screen = shell.await_screen(end, |screen| screen.contains(end));
         assert_eq!(row(&screen), None, "{screen}");
-        let others: Vec<_> =
-            screen.lines().filter(|row| !row.starts_with("code") && !row.starts_with('>')).collect();
-        assert!(others.iter().all(|row| row.is_empty() || row.contains(said)), "{screen}");
+        // The terminal wraps the last line.
+        let others = screen.lines().filter(|row| !row.starts_with("code") && !row.starts_with('>'));
+        let others = others.collect::<String>();
+        let (_, last) = others.split_once(said).unwrap_or_else(|| panic!("{screen}"));
+        assert!(last.contains("; the command did not start; exit "), "{screen}");
     }
 }
 
@@ -112,7 +126,7 @@ fn log_lines_and_untrusted_names_garble_nothing() {
     shell.press(&format!("clear; {}\n", command(&consul, "-v", STARTED)));
     let name = "batch\\u{1b}[2J\\u{7}-7";
     let screen = shell.await_screen("the line", |screen| row(screen).is_some_and(|row| row.contains(name)));
-    let logged = screen.lines().filter(|row| row.contains(" INFO ")).count();
+    let logged = screen.lines().filter(|row| row.starts_with("slotkeeper: p/one: INFO ")).count();
     assert!(logged >= 2 && screen.lines().last() == row(&screen), "{screen}");
     holder.signal(Signal::TERM);
     let screen = shell.await_screen("the command", |screen| screen.contains("up and running"));
@@ -127,8 +141,7 @@ fn in_a_narrow_window_the_line_is_cut_and_leaves_room_at_its_end() {
     let mut shell = Shell::start_on(Some("xterm"));
     shell.resize(24, 40);
     shell.press(&format!("clear; {}\n", command(&consul, "", STARTED)));
-    let screen =
-        shell.await_screen("the line", |screen| row(screen).is_some_and(|row| row.contains("1st of")));
+    let screen = shell.await_screen("the line", |screen| row(screen).is_some());
     let columns = row(&screen).unwrap().chars().count();
     assert_eq!((columns, screen.lines().last()), (36, row(&screen)), "{screen}");
 }
@@ -225,14 +238,14 @@ fn without_a_terminal_a_line_reports_the_wait_and_each_new_position() {
     let mut told = waiter("warn");
     let holder = ahead[0].pid().as_raw_nonzero();
     let first = format!(
-        "slotkeeper: waiting for p/one: 2nd of 2 in the queue, held by sleep on {} pid {holder} for ",
+        "slotkeeper: p/one: waiting: 2nd of 2 in the queue, held by sleep on {} pid {holder} for ",
         host()
     );
     // On a busy machine it is told before that it waits, when it does not know where yet.
     wait_for("the first line", || told.log().lines().last().is_some_and(|line| line.starts_with(&first)));
     let mut silent = waiter("error");
     leave(ahead.pop().unwrap());
-    let second = "slotkeeper: waiting for p/one: 1st of ";
+    let second = "slotkeeper: p/one: waiting: 1st of ";
     wait_for("the second line", || told.log().contains(second));
     leave(ahead.pop().unwrap());
     assert_eq!((told.code(), silent.code()), (Some(0), Some(0)), "{}{}", told.log(), silent.log());
@@ -264,12 +277,12 @@ fn no_line_is_printed_beside_a_log_that_reports_the_wait_or_is_json() {
     wait_for("them to stand in line", || in_line() == silent.len());
     // One that comes later and has said where it stands: those before have had the time for it.
     let mut told = waiter(&[(level, "warn")]);
-    wait_for("the line of the last", || told.log().contains("slotkeeper: waiting for p/one: "));
+    wait_for("the line of the last", || told.log().contains("slotkeeper: p/one: waiting: "));
     ahead.into_iter().for_each(leave);
     assert_eq!(told.code(), Some(0));
     for job in &mut silent {
         assert_eq!(job.code(), Some(0));
-        assert!(!job.log().contains("waiting for p/one: "), "{}", job.log());
+        assert!(!job.log().contains("p/one: waiting: "), "{}", job.log());
     }
     assert!(silent[0].log().contains(" INFO ") && silent[2].log().starts_with('{'));
 }
@@ -281,7 +294,7 @@ fn on_a_dumb_terminal_lines_are_printed() {
     let _ahead = crowd(&consul, 0);
     let mut shell = Shell::start_on(Some("dumb"));
     shell.press(&format!("{}\n", command(&consul, "", STARTED)));
-    shell.expect("slotkeeper: waiting for p/one: 1st of 1 in the queue");
+    shell.expect("slotkeeper: p/one: waiting: 1st of 1 in the queue");
 }
 
 #[test]
@@ -292,7 +305,11 @@ fn the_line_names_the_holder_of_a_lock() {
     wait_for("the holder", || operator.keys("p/two").len() == 1);
     let mut shell = Shell::start_on(Some("xterm"));
     shell.press(&format!("clear; {BINARY} run p/two --http-addr {} -- {STARTED}\n", consul.address()));
-    let expected = format!(" · p/two: held by sleep on {} pid {}", host(), holder.pid().as_raw_nonzero());
+    let expected = format!(
+        "slotkeeper: p/two: waiting: held by sleep on {} pid {}",
+        host(),
+        holder.pid().as_raw_nonzero()
+    );
     shell.await_screen(&expected, |screen| screen.contains(&expected));
     holder.signal(Signal::TERM);
     let screen = shell.await_screen("the command", |screen| screen.contains("up and running"));
@@ -307,7 +324,8 @@ fn wait_shows_the_agents_wait_in_the_same_way() {
     let address = ports.addr(0).to_string();
     let mut shell = Shell::start_on(Some("xterm"));
     shell.press(&format!("clear; {BINARY} wait --address {address}; echo \"code\" $?\n"));
-    shell.await_screen("what is missing", |screen| screen.contains(&format!("no agent at {address} yet")));
+    let missing = format!("slotkeeper: waiting for the agent: no agent at {address} yet");
+    shell.await_screen("what is missing", |screen| screen.contains(&missing));
     let home = crate::process::Home::new();
     let one = "semaphores: [{name: one, prefix: p/one, limit: 1, format: map}]\n";
     home.configure(&consul.address(), one);
