@@ -25,7 +25,6 @@ mod suggest;
 mod value;
 mod yaml;
 
-pub use address::without_needless_brackets;
 pub use environment::{Environment, boolean};
 #[cfg(test)]
 pub(crate) use environment::{fields as variable_fields, known as known_variables};
