@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Agent, fatal};
 use crate::clock;
-use crate::config::{LogLevel, Wait};
+use crate::config::LogLevel;
 use crate::duration::age;
 use crate::duration::show;
 use crate::exit::Exit;
@@ -57,10 +57,7 @@ impl Agent {
     ) -> String {
         let label = self.labels.title(name);
         let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
-        let wait = match entry.map(|entry| entry.wait) {
-            Some(Wait::AtMost(time)) => time,
-            Some(Wait::Forever) | None => Duration::ZERO,
-        };
+        let wait = entry.and_then(|entry| entry.wait).unwrap_or_default();
         if let Some(obstacle) = obstacle.filter(|_| wait.is_zero() || exit == Exit::Config) {
             return obstacle.why.clone();
         }

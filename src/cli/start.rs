@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use super::run::{CommandFlags, OutputFiles};
 use super::{Ended, Exit, early, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
-use crate::config::{Config, Control, Entry, Listen, Loaded, LogFormat, LogLevel, Wait};
+use crate::config::{Config, Control, Entry, Listen, Loaded, LogFormat, LogLevel};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket};
 use crate::files::FileError;
@@ -120,7 +120,7 @@ fn warn_if_nested(config: &Config) {
     let outside = ["SLOTKEEPER_SESSION", "CONSUL_LOCK_HELD"];
     let variable =
         outside.into_iter().find(|name| std::env::var_os(name).is_some_and(|held| !held.is_empty()));
-    let waits_forever = config.entries().any(|entry| entry.is_required() && entry.wait == Wait::Forever);
+    let waits_forever = config.entries().any(|entry| entry.is_required() && entry.wait.is_none());
     if let Some(variable) = variable.filter(|_| waits_forever) {
         warn!(
             variable,
@@ -225,10 +225,7 @@ async fn start(
 fn progress(config: &Config, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
     let naming = config.naming;
     let entries = config.semaphores.iter().map(|semaphore| &semaphore.entry).chain(&config.locks);
-    let limit = |entry: &Entry| match entry.wait {
-        Wait::AtMost(limit) => Some((naming.of(&entry.name, &entry.key).to_owned(), limit)),
-        Wait::Forever => None,
-    };
+    let limit = |entry: &Entry| Some((naming.of(&entry.name, &entry.key).to_owned(), entry.wait?));
     let limits: BTreeMap<_, _> = entries.filter_map(limit).collect();
     let look = move || {
         // Clone the snapshot: a borrow would block the agent.

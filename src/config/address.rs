@@ -1,15 +1,10 @@
-//! Addresses of Consul, and of the agent's own servers.
+//! Addresses of the agent's own servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::kinds::no_system_path;
 use super::sections::Listen;
-use super::value;
-use slotkeeper_consul::{Address, AddressError, socket_path, without_needless_brackets};
-
-/// Consul's address: `http://`, `https://`, `unix://`, or a bare `host:port` as in `CONSUL_HTTP_ADDR`.
-pub(super) fn consul(text: &str) -> Result<Address, String> {
-    text.parse().map_err(|error: AddressError| error.to_string())
-}
+use slotkeeper_consul::{socket_path, without_needless_brackets};
 
 /// An IP address and port. `localhost` is 127.0.0.1, and no other name is accepted: a server listens at one address.
 pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
@@ -31,7 +26,7 @@ pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
 pub(super) fn local(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         let path = socket_path(path.strip_prefix("//").unwrap_or(path)).map_err(|error| error.to_string())?;
-        return value::no_system_path(&path).map(|()| Listen::Unix(path));
+        return no_system_path(&path).map(|()| Listen::Unix(path));
     }
     if text.starts_with('/') {
         return Err(format!("is a path; write unix:{text}"));
