@@ -36,6 +36,7 @@ COPY --from=manifests /src ./
 RUN cargo build --release --locked -p slotkeeper
 COPY src src
 COPY crates crates
+COPY config/slotkeeper.schema.json config/
 ARG REVISION=unknown
 # Cargo compares times: copied sources that are older than the layer of the dependencies would not be compiled.
 RUN find src crates \( -path '*src/main.rs' -o -path '*src/lib.rs' \) -exec touch {} + \

@@ -5,9 +5,6 @@
 
 use std::time::Duration;
 
-/// The pattern of a duration, for the JSON Schema.
-pub const PATTERN: &str = "^([0-9]+(ms|s|m|h|d))+$";
-
 /// A text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -1,10 +1,8 @@
 //! Explains why a required slot was not acquired in time.
 
-use std::time::Duration;
 
 use super::{Agent, fatal};
 use crate::clock;
-use crate::config::Wait;
 use crate::duration::{seconds, show};
 use crate::exit::Exit;
 use crate::waiting::{holder, list};
@@ -26,10 +24,7 @@ impl Agent {
         let kinds = (failure.map(|failure| failure.kind), obstacle.map(|obstacle| obstacle.kind));
         let exit = fatal::exit_at_the_bound(kinds.0, kinds.1, reached);
         let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
-        let wait = match entry.map(|entry| entry.wait) {
-            Some(Wait::AtMost(time)) => time,
-            Some(Wait::Forever) | None => Duration::ZERO,
-        };
+        let wait = entry.and_then(|entry| entry.wait).unwrap_or_default();
         let obstacle = obstacle.filter(|_| wait.is_zero() || exit == Exit::Config).map(|one| &one.why);
         let permanent = failure.filter(|one| fatal::exit_of_failure(one.kind).is_some()).map(|one| &one.text);
         let (label, awaited) = (self.labels.title(name), self.awaited().filter(|_| !wait.is_zero()));

@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Entry, Mode, SessionNode, Wait};
+use crate::config::{self, Entry, Mode, SessionNode};
 use crate::log_events::GROUP_HELD_IN_PART;
 use crate::session_node::Sessions;
 use crate::status;
 use crate::{clock, user};
-use slotkeeper_consul::{self, SessionSpec};
-use slotkeeper_semaphore::{
-    Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start, printable,
-};
+use slotkeeper_consul::{self, Behavior, SessionSpec};
+use slotkeeper_semaphore::{Identity, Name, Primitive, Resume, Settings, Start, printable};
 use tracing::warn;
 
 /// The maximum size of a prefix in a session's name.
@@ -26,31 +24,19 @@ pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
         limit: *limit,
         slots: *slots,
         priority: *priority,
-        wait: max_wait(*wait),
-        on_lost: to_core(*on_lost),
-        limit_policy: match limit_policy {
-            config::LimitPolicy::Adopt => LimitPolicy::Adopt,
-            config::LimitPolicy::Set => LimitPolicy::Set,
-            config::LimitPolicy::Refuse => LimitPolicy::Refuse,
-        },
+        wait: *wait,
+        on_lost: *on_lost,
+        limit_policy: *limit_policy,
         prune_delay: *prune_delay,
-        form: match format {
-            config::Format::List => Form::List,
-            config::Format::Map => Form::Map,
-        },
+        form: *format,
         body: body.clone(),
     }
 }
 
 pub(super) fn lock(lock: &Entry, session: &config::Session) -> Settings {
     let Entry { kind: _, name: _, mode: _, required: _, key, wait, on_lost, body } = lock;
-    let stays = session.behavior == config::Behavior::Release;
-    Settings {
-        wait: max_wait(*wait),
-        on_lost: to_core(*on_lost),
-        body: body.clone(),
-        ..Settings::of_lock(key.clone(), stays)
-    }
+    let stays = session.behavior == Behavior::Release;
+    Settings { wait: *wait, on_lost: *on_lost, body: body.clone(), ..Settings::of_lock(key.clone(), stays) }
 }
 
 /// The part of a semaphore's status that is configured.
@@ -82,20 +68,6 @@ fn entry_status(entry: &Entry) -> status::Entry {
             Mode::OnDemand => status::Mode::OnDemand,
         },
         ..status::Entry::default()
-    }
-}
-
-fn max_wait(wait: Wait) -> Option<Duration> {
-    match wait {
-        Wait::Forever => None,
-        Wait::AtMost(wait) => Some(wait),
-    }
-}
-
-fn to_core(on_lost: config::OnLost) -> OnLost {
-    match on_lost {
-        config::OnLost::Reacquire => OnLost::Reacquire,
-        config::OnLost::Exit => OnLost::Exit,
     }
 }
 
@@ -182,10 +154,7 @@ pub(super) fn sessions(config: &config::Config) -> Sessions {
     let spec = SessionSpec {
         name: format!("{}{colon} {who}", session_title(config)).trim_end().to_owned(),
         ttl: *ttl,
-        behavior: match behavior {
-            config::Behavior::Delete => slotkeeper_consul::Behavior::Delete,
-            config::Behavior::Release => slotkeeper_consul::Behavior::Release,
-        },
+        behavior: *behavior,
         lock_delay: *lock_delay,
         node: if let SessionNode::Named(node) = node { Some(node.clone()) } else { None },
         node_checks: node_checks.clone(),

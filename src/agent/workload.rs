@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{Agent, translate};
 use crate::clock;
-use crate::config::{self, Behavior};
+use crate::config;
 use crate::console;
 use crate::exit::Exit;
 use crate::log_events::{
@@ -22,6 +22,7 @@ use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
 use crate::workload::{Command, CommandEvent, HELD_VARIABLE, Holdings, Running, signals};
+use slotkeeper_consul::Behavior;
 use slotkeeper_semaphore::{Lease, Moment, Resume};
 
 /// The next event of the command. Without a command it never resolves.

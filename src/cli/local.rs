@@ -86,7 +86,7 @@ impl LocalAgent {
 
 /// Checked during parsing, so that a bad address is a usage error. `off` is valid in the variable, for the agent.
 fn place(text: &str) -> Result<String, String> {
-    let text = &config::without_needless_brackets(text);
+    let text = &slotkeeper_consul::without_needless_brackets(text);
     let is_name = |host: &str| !host.is_empty() && !host.contains([':', '/', '[', ' ']);
     let named =
         text.rsplit_once(':').is_some_and(|(host, port)| is_name(host) && port.parse::<u16>().is_ok());

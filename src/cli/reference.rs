@@ -10,10 +10,11 @@ use serde_json::Value;
 use super::ConsulFlags;
 use super::log_flags::LogFlags;
 use crate::agent::is_fixed;
-use crate::config::{self, Config, Environment, Overrides, schema, variable_fields};
-use crate::duration;
+use crate::config::{self, Config, Environment, Overrides, SCHEMA, variable_fields};
 
 const BEGIN: &str = "<!-- generated: SLOTKEEPER_WRITE_GENERATED=1 cargo test --lib configuration_page -->\n";
+/// The pattern of a duration in the schema.
+const DURATION: &str = "^([0-9]+(ms|s|m|h|d))+$";
 const END: &str = "<!-- end -->\n";
 
 #[derive(Debug, Parser)]
@@ -47,7 +48,7 @@ fn kind(schema: &Value) -> String {
         return choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(", ");
     }
     match (schema["type"].as_str(), schema["pattern"].as_str()) {
-        (Some("string"), Some(pattern)) if pattern == duration::PATTERN => "duration".to_owned(),
+        (Some("string"), Some(pattern)) if pattern == DURATION => "duration".to_owned(),
         (Some("string"), Some(pattern)) if pattern.contains("forever") => "duration, or `forever`".to_owned(),
         (Some("string"), _) => "text".to_owned(),
         (Some("boolean"), _) => "`true`, `false`".to_owned(),
@@ -106,7 +107,7 @@ fn table() -> String {
     let text = "semaphores: [{name: a, prefix: a, limit: 1}]";
     let config = config::parse("test", text, &Overrides::default(), &Environment::default());
     let config = config.expect("the configuration is valid").config;
-    let schema: Value = serde_json::from_str(&schema::text()).expect("the schema is JSON");
+    let schema: Value = serde_json::from_str(SCHEMA).expect("the schema is JSON");
     let mut table =
         "| key | value | default | variable | flag | reload | meaning |\n|---|---|---|---|---|---|---|\n"
             .to_owned();

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 
 use super::Exit;
-use crate::config::schema;
+use crate::config::SCHEMA;
 
 /// Print the JSON Schema of the configuration file, for editors.
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub(super) struct Schema {}
 impl Schema {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let Self {} = self;
-        io::stdout().write_all(schema::text().as_bytes())?;
+        io::stdout().write_all(SCHEMA.as_bytes())?;
         Ok(Exit::Done)
     }
 }

@@ -15,7 +15,7 @@ use super::run::{CommandFlags, OutputFiles};
 use super::{Ended, Exit, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::clock;
-use crate::config::{Config, Control, Listen, Loaded, LogFormat, LogLevel, Wait};
+use crate::config::{Config, Control, Listen, Loaded, LogFormat, LogLevel};
 use crate::console;
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket};
@@ -102,7 +102,7 @@ async fn read_and_start(
         let tries = config
             .entries()
             .filter(|entry| entry.is_required())
-            .all(|entry| entry.wait == Wait::AtMost(Duration::ZERO));
+            .all(|entry| entry.wait == Some(Duration::ZERO));
         if tries && config.log.level == LogLevel::Error {
             // Whoever tries and wants to hear of failures alone expects that the slot may be taken.
             console::expect(Exit::Timeout);
@@ -124,7 +124,7 @@ fn warn_if_nested(config: &Config) {
     let outside = ["SLOTKEEPER_SESSION", "CONSUL_LOCK_HELD"];
     let variable =
         outside.into_iter().find(|name| std::env::var_os(name).is_some_and(|held| !held.is_empty()));
-    let waits = config.entries().filter(|entry| entry.is_required() && entry.wait == Wait::Forever);
+    let waits = config.entries().filter(|entry| entry.is_required() && entry.wait.is_none());
     let mut waits = waits.peekable();
     let Some(variable) = variable.filter(|_| waits.peek().is_some()) else { return };
     let is_held = |key: &str| held.split(' ').any(|one| one == key);

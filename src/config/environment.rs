@@ -125,9 +125,9 @@ impl Environment {
         entries.map(entry).collect()
     }
 
-    /// The variable that requires TLS for all addresses, if it is set.
-    pub(super) fn requires_tls(&self) -> Option<&'static str> {
-        matches!(self.boolean(SSL, "consul.address"), Ok(Some(true))).then_some(SSL)
+    /// Whether TLS is required for all addresses.
+    pub(super) fn requires_tls(&self) -> bool {
+        matches!(self.boolean(SSL, "consul.address"), Ok(Some(true)))
     }
 
     /// Faults of the variables themselves.

@@ -1,10 +1,12 @@
 //! Findings of one check of the configuration: faults and warnings, each with its place.
 
-use super::document::Document;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
 use super::fault::{Fault, Faults, Place};
+use super::kinds::Read;
 use super::path::FieldPath;
-use super::spans::Part;
-use super::yaml::YamlIssue;
+use super::spans::{Part, Spans};
 use super::{LogFormat, Unfit};
 use slotkeeper_semaphore::printable;
 
@@ -12,44 +14,55 @@ use slotkeeper_semaphore::printable;
 const MAX_FAULTS: usize = 100;
 
 /// Collects faults and warnings about one document.
+#[derive(Default)]
 pub(super) struct Findings {
-    document: Document,
+    file: Option<File>,
+    /// The fields that flags and variables have set, stronger ones last.
+    origins: Vec<(FieldPath, Place)>,
     faults: Vec<Fault>,
     warnings: Vec<String>,
-    /// Fields that have a fault already, so that their value is not known. Further faults of theirs are suppressed.
-    unsure: Vec<FieldPath>,
+    /// Fields that have a fault already, so that their value is not known. Further faults of theirs, and of the fields below them,
+    /// are suppressed.
+    unsure: BTreeSet<FieldPath>,
     omitted: usize,
 }
 
+struct File {
+    name: String,
+    text: String,
+    /// Filled for the first fault or warning; most files have none.
+    spans: OnceCell<Spans>,
+}
+
 impl Findings {
-    pub(super) fn of(document: Document) -> Self {
-        let issues = document.issues.clone();
-        let mut findings =
-            Self { document, faults: Vec::new(), warnings: Vec::new(), unsure: Vec::new(), omitted: 0 };
-        for (field, issue) in issues {
-            match issue {
-                YamlIssue::Duplicate => {
-                    findings.fault_at(&field, Part::DuplicateKey, "duplicate key; remove one");
-                }
-                YamlIssue::Tagged => {
-                    findings.fault(&field, "has a YAML tag, which has no meaning here; remove it");
-                }
-            }
-        }
-        findings
+    /// None so far, about a file.
+    pub(super) fn of_file(name: &str, text: &str) -> Self {
+        let file = File { name: name.to_owned(), text: text.to_owned(), spans: OnceCell::new() };
+        Self { file: Some(file), ..Self::default() }
     }
 
-    pub(super) fn document(&self) -> &Document {
-        &self.document
+    /// Remembers where `field` was set.
+    pub(super) fn set_origin(&mut self, field: FieldPath, place: Place) {
+        self.origins.push((field, place));
+    }
+
+    /// Forgets where `field`, and the fields below it, were set.
+    pub(super) fn forget_origin(&mut self, field: &FieldPath) {
+        self.origins.retain(|(set, _)| !field.covers(set));
+    }
+
+    /// The value of `field`, if it is right; else its fault is added.
+    pub(super) fn accept<T>(&mut self, field: &FieldPath, read: Read<T>) -> Option<T> {
+        read.map_err(|message| self.fault(field, message)).ok()
     }
 
     /// Adds a fault of the value of `field`.
     pub(super) fn fault(&mut self, field: &FieldPath, message: impl Into<String>) {
-        let part = self.document.part_of(field);
-        self.fault_at(field, part, message);
+        self.fault_at(field, Part::Value, message);
+        self.suppress(field.clone());
     }
 
-    /// Adds a fault of one part of `field`.
+    /// Adds a fault of one part of `field`, whose value may be right.
     pub(super) fn fault_at(&mut self, field: &FieldPath, part: Part, message: impl Into<String>) {
         if self.is_unsure(field) {
             return;
@@ -58,7 +71,7 @@ impl Findings {
             self.omitted += 1;
             return;
         }
-        let place = self.document.place(field, part);
+        let place = self.place(field, part);
         self.faults.push(Fault { place, field: field.clone(), message: one_line(&message.into()) });
     }
 
@@ -70,19 +83,13 @@ impl Findings {
 
     /// Suppresses further faults of `field` and of the fields below it.
     pub(super) fn suppress(&mut self, field: FieldPath) {
-        if !self.is_unsure(&field) {
-            self.unsure.push(field);
-        }
+        self.unsure.insert(field);
     }
 
     /// Whether the value of `field` is not known.
     pub(super) fn is_unsure(&self, field: &FieldPath) -> bool {
-        self.unsure.iter().any(|unsure| unsure.covers(field))
-    }
-
-    /// Sets the fields that no source sets.
-    pub(super) fn apply_defaults(&mut self, defaults: &[(&'static str, &'static str)]) {
-        defaults.iter().for_each(|(field, value)| self.document.apply_default(field, value));
+        let steps = field.steps();
+        (0..=steps.len()).any(|length| self.unsure.contains(&steps[..length]))
     }
 
     /// Adds a fault of a value that does not fit the command.
@@ -101,7 +108,7 @@ impl Findings {
 
     /// Adds a warning about a valid `field`.
     pub(super) fn warn(&mut self, field: &FieldPath, message: &str) {
-        let place = self.document.place(field, self.document.part_of(field));
+        let place = self.place(field, Part::Value);
         self.warnings.push(Fault { place, field: field.clone(), message: message.to_owned() }.to_string());
     }
 
@@ -116,11 +123,24 @@ impl Findings {
         }
         self.faults.sort();
         if self.omitted > 0 {
-            let place = self.document.whole();
+            let place = self.file.map_or(Place::Nowhere, |file| Place::File { name: file.name, at: None });
             let message = format!("and {} more errors; fix these first", self.omitted);
             self.faults.push(Fault { place, field: FieldPath::root(), message });
         }
         Err(Faults { list: self.faults, log_format })
+    }
+
+    /// Where `field` was written; for a missing field, the place of the nearest parent.
+    fn place(&self, field: &FieldPath, part: Part) -> Place {
+        let origin = self.origins.iter().rev().find(|(path, _)| path.covers(field));
+        match (origin, &self.file) {
+            (Some((_, origin)), _) => origin.clone(),
+            (None, Some(File { name, text, spans })) => {
+                let spans = spans.get_or_init(|| Spans::read(text));
+                Place::File { name: name.clone(), at: Some(spans.locate(field.steps(), part)) }
+            }
+            (None, None) => Place::Nowhere,
+        }
     }
 }
 

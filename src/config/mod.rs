@@ -1,7 +1,7 @@
 //! Configuration: the user's text, parsed into checked values.
 //!
-//! A configuration is first a tree of values (`yaml`), then a `document` with the overrides of flags and variables. It is then
-//! decoded into raw `sections` and checked. Each step reports every fault and goes on, so that one run shows all of them, each
+//! A configuration is first a tree of values (`yaml`), then a `document` with the overrides of flags and variables. The `sections`
+//! then read it key by key (`fields`). Every fault is reported, so that one run shows all of them, each
 //! with its file, line (`spans`) and field. The check sends no request to Consul and opens no file that the configuration names,
 //! since the machine that checks may differ from the machine that runs.
 
@@ -9,39 +9,38 @@ use std::io::Read;
 use std::path::Path;
 
 mod address;
-mod decode;
 mod document;
 mod environment;
 mod fault;
+mod fields;
 mod findings;
 mod identity;
+mod kinds;
 mod overrides;
 mod path;
-mod scalar;
-pub mod schema;
 mod sections;
 mod spans;
 mod suggest;
-mod value;
 mod yaml;
 
-pub use address::without_needless_brackets;
 pub use environment::{Environment, boolean};
 #[cfg(test)]
 pub(crate) use environment::{fields as variable_fields, known as known_variables};
 pub use fault::{Fault, Faults, Place};
 pub use identity::{Identity, Naming, job_name};
+pub use kinds::no_system_path;
 pub use overrides::Overrides;
 pub use path::FieldPath;
 pub use sections::{
-    Acquire, Behavior, Config, Control, Drain, Entry, Format, Hooks, Http, Kind, LimitPolicy, Listen, Log,
-    LogFormat, LogLevel, Mode, OnLost, Release, Reload, Semaphore, Session, SessionNode, Wait, Workload,
-    plain_key, variable_part,
+    Acquire, Config, Control, Drain, Entry, Hooks, Http, Kind, Listen, Log, LogFormat, LogLevel, Mode,
+    Release, Reload, Semaphore, Session, SessionNode, Workload, plain_key, variable_part,
 };
-pub use value::no_system_path;
 
 use document::Document;
-use findings::Findings;
+use fields::Fields;
+
+/// The JSON Schema of the file.
+pub const SCHEMA: &str = include_str!("../../config/slotkeeper.schema.json");
 
 /// Bytes of a configuration file. A usual one has a few thousand; 256 semaphores fit.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
@@ -176,9 +175,10 @@ pub fn consul_settings(
     overrides: &Overrides,
     environment: &Environment,
 ) -> Result<Loaded<slotkeeper_consul::Settings>, Faults> {
-    let mut findings = apply_overrides(Document::empty(), overrides, environment);
-    let raw = decode::decode(&mut findings);
-    let config = raw.check_consul(&mut findings);
+    let Document { tree, mut findings } = overlaid(Document::empty(), overrides, environment);
+    let at = FieldPath::of("consul");
+    let tls = environment.requires_tls();
+    let config = Fields::of(at, tree.get("consul"), &mut findings, |f| sections::consul::read(tls, f));
     findings.finish(LogFormat::default()).map(|warnings| Loaded { config, warnings })
 }
 
@@ -188,26 +188,25 @@ fn finish(
     overrides: &Overrides,
     environment: &Environment,
 ) -> Result<Loaded, Faults> {
-    let mut findings = apply_overrides(document, overrides, environment);
-    findings.apply_defaults(rules.defaults);
-    let raw = decode::decode(&mut findings);
-    let config = raw.check(environment.identity(), &mut findings);
+    let mut document = overlaid(document, overrides, environment);
+    rules.defaults.iter().for_each(|(field, value)| document.apply_default(field, value));
+    let Document { tree, mut findings } = document;
+    let root = FieldPath::root();
+    let mut config = Fields::of(root, Some(&tree), &mut findings, |f| Config::read(environment, f));
+    config.check(&mut findings);
     if findings.has_no_fault() {
         (rules.check)(&config).into_iter().for_each(|unfit| findings.unfit(unfit));
     }
     findings.finish(config.log.format).map(|warnings| Loaded { config, warnings })
 }
 
-fn apply_overrides(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {
+/// The document with the values of flags and variables.
+fn overlaid(mut document: Document, overrides: &Overrides, environment: &Environment) -> Document {
     document.apply_overrides(&environment.overrides());
     document.apply_overrides(overrides);
-    document.apply_login_meta(environment.login_meta().unwrap_or_default());
-    if let Some(variable) = environment.requires_tls() {
-        document.require_tls(variable);
-    }
-    let mut findings = Findings::of(document);
-    findings.add(environment.faults(), environment.warnings());
-    findings
+    document.apply_login_meta(&environment.login_meta().unwrap_or_default());
+    document.findings.add(environment.faults(), environment.warnings());
+    document
 }
 
 fn whole(name: &str, message: String) -> Faults {

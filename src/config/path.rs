@@ -1,5 +1,6 @@
 //! Paths to fields of the configuration: `semaphores[0].limit`.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 /// A path from the document's root to one of its fields.
@@ -46,22 +47,8 @@ impl FieldPath {
         Self(steps)
     }
 
-    /// The path without its last step; none for the root.
-    pub(super) fn parent(&self) -> Option<Self> {
-        let (_, parent) = self.0.split_last()?;
-        Some(Self(parent.to_vec()))
-    }
-
     pub(super) fn steps(&self) -> &[Step] {
         &self.0
-    }
-
-    /// The last step, if it is a key.
-    pub(super) fn last_key(&self) -> Option<&str> {
-        match self.0.last()? {
-            Step::Key(key) => Some(key),
-            Step::Index(_) => None,
-        }
     }
 
     /// Whether `other` is this path or below it.
@@ -73,6 +60,12 @@ impl FieldPath {
         let mut steps = self.0.clone();
         steps.push(step);
         Self(steps)
+    }
+}
+
+impl Borrow<[Step]> for FieldPath {
+    fn borrow(&self) -> &[Step] {
+        &self.0
     }
 }
 

@@ -1,22 +1,22 @@
 //! The line and column of each key and value of the YAML text.
 //!
-//! serde_yaml does not keep the positions of its values. A second parser reads the text into a tree of positions. Each fault
+//! serde_yaml does not keep the positions of its values. A second parser reads the text into a map of positions. Each fault
 //! is then one lookup.
 
 use std::collections::BTreeMap;
 
-use saphyr_parser::{Event, Parser, Span};
+use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use super::path::{FieldPath, Step};
 
 /// The part of an entry that a fault points at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The key: it is wrong itself, or its value has many lines.
+    /// The key: it is wrong itself.
     Key,
     /// The duplicate of the key.
     DuplicateKey,
-    /// The value.
+    /// The value, or the key of a value of many lines.
     Value,
 }
 
@@ -26,171 +26,139 @@ pub(super) type Position = (usize, usize);
 /// The positions of a document's keys and values.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
-    /// Parents come before their children; the root is the first.
-    nodes: Vec<Node>,
+    spots: BTreeMap<FieldPath, Spot>,
+    anchors: BTreeMap<usize, FieldPath>,
+    /// The mappings and sequences that have not ended, the innermost last.
+    open: Vec<Open>,
 }
 
+/// Where a field is.
 #[derive(Debug)]
-struct Node {
+struct Spot {
+    /// The key, or the begin of a list's element.
     at: Position,
-    content: Content,
-}
-
-#[derive(Debug)]
-enum Content {
-    Scalar,
-    Mapping(BTreeMap<String, Entry>),
-    Sequence(Vec<NodeId>),
-    Alias(NodeId),
-}
-
-#[derive(Debug)]
-struct Entry {
-    key: Position,
     duplicate: Option<Position>,
-    value: Option<NodeId>,
+    /// The value, if it is of one line.
+    value: Option<Position>,
+    /// The field with the content of an alias.
+    anchor: Option<FieldPath>,
 }
 
-type NodeId = usize;
+/// A mapping or sequence.
+#[derive(Debug)]
+struct Open {
+    /// None for what no field is in: a key that is no scalar, or the value of a duplicate.
+    field: Option<FieldPath>,
+    next: Next,
+}
+
+/// What the next node is.
+#[derive(Debug)]
+enum Next {
+    Key,
+    ValueOf(Option<FieldPath>),
+    Element(usize),
+}
 
 impl Spans {
     /// Reads the positions of `text`, up to the first place that is not YAML.
     pub(super) fn read(text: &str) -> Self {
-        let mut builder = Builder::default();
+        let mut spans = Self::default();
         for parsed in Parser::new_from_str(text) {
             let Ok((event, span)) = parsed else { break };
-            if matches!(event, Event::DocumentEnd) {
-                break;
-            }
-            builder.take(&event, position(span));
-        }
-        Self { nodes: builder.nodes }
-    }
-
-    /// The position of `part` of the field at `path`. A field that is missing from the text, or merged in from elsewhere, has
-    /// the position of its nearest parent.
-    pub(super) fn locate(&self, path: &FieldPath, part: Part) -> Position {
-        let (mut id, mut at) = (0, self.nodes.first().map_or((1, 1), |root| root.at));
-        let mut steps = path.steps();
-        while let Some((step, rest)) = steps.split_first() {
-            let found = match (step, self.content(id)) {
-                (Step::Key(key), Some(Content::Mapping(entries))) => entries.get(key).map(|entry| {
-                    let value = entry.value.filter(|_| part == Part::Value || !rest.is_empty());
-                    let duplicate = entry.duplicate.filter(|_| part == Part::DuplicateKey && rest.is_empty());
-                    (duplicate.unwrap_or(entry.key), value)
-                }),
-                (Step::Index(index), Some(Content::Sequence(elements))) => {
-                    elements.get(*index).map(|element| (self.nodes[*element].at, Some(*element)))
+            let at = (span.start.line(), span.start.col() + 1);
+            match event {
+                Event::Scalar(text, style, anchor, _) => {
+                    let is_null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
+                    spans.node(at, Some(&text), (!is_null).then_some(at), anchor);
                 }
-                (_, _) => None,
-            };
-            let Some((key, value)) = found else { return at };
-            at = key;
-            match value {
-                Some(value) => {
-                    id = value;
-                    if rest.is_empty() {
-                        at = self.nodes[value].at;
+                Event::Alias(anchor) => {
+                    if let Some(field) = spans.node(at, None, Some(at), 0)
+                        && let Some(spot) = spans.spots.get_mut(&field)
+                    {
+                        spot.anchor = spans.anchors.get(&anchor).cloned();
                     }
                 }
-                None => return at,
+                Event::MappingStart(anchor, _) => {
+                    let field = spans.node(at, None, None, anchor);
+                    spans.open.push(Open { field, next: Next::Key });
+                }
+                Event::SequenceStart(anchor, _) => {
+                    let field = spans.node(at, None, None, anchor);
+                    spans.open.push(Open { field, next: Next::Element(0) });
+                }
+                Event::MappingEnd | Event::SequenceEnd => drop(spans.open.pop()),
+                Event::DocumentEnd => break,
+                Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => {}
             }
-            steps = rest;
         }
-        at
+        spans
     }
 
-    /// The content of a node, or of its anchor if it is an alias.
-    fn content(&self, id: NodeId) -> Option<&Content> {
-        let content = &self.nodes.get(id)?.content;
-        // An alias comes after its anchor, so this ends.
-        if let Content::Alias(anchor) = content
-            && *anchor < id
-        {
-            self.content(*anchor)
-        } else {
-            Some(content)
-        }
-    }
-}
-
-fn position(span: Span) -> Position {
-    (span.start.line(), span.start.col() + 1)
-}
-
-/// Builds the tree from the parser's events.
-#[derive(Default)]
-struct Builder {
-    nodes: Vec<Node>,
-    /// The mappings and sequences that have not ended, the innermost last.
-    open: Vec<Open>,
-    anchors: BTreeMap<usize, NodeId>,
-}
-
-struct Open {
-    id: NodeId,
-    /// In a mapping: the key whose value is next.
-    key: Option<String>,
-}
-
-impl Builder {
-    fn take(&mut self, event: &Event<'_>, at: Position) {
-        match event {
-            Event::Scalar(text, _, anchor, _) => self.scalar(text, at, *anchor),
-            Event::Alias(anchor) => {
-                let content = self.anchors.get(anchor).map_or(Content::Scalar, |id| Content::Alias(*id));
-                self.add(content, at, 0);
-            }
-            Event::MappingStart(anchor, _) => self.begin(Content::Mapping(BTreeMap::new()), at, *anchor),
-            Event::SequenceStart(anchor, _) => self.begin(Content::Sequence(Vec::new()), at, *anchor),
-            Event::MappingEnd | Event::SequenceEnd => drop(self.open.pop()),
-            Event::Nothing
-            | Event::StreamStart
-            | Event::StreamEnd
-            | Event::DocumentStart(_)
-            | Event::DocumentEnd => {}
-        }
-    }
-
-    /// A scalar is a key if its mapping expects one.
-    fn scalar(&mut self, text: &str, at: Position, anchor: usize) {
-        let entries = self.open.last_mut().and_then(|open| match &mut self.nodes[open.id].content {
-            Content::Mapping(entries) if open.key.is_none() => Some((entries, &mut open.key)),
-            Content::Mapping(_) | Content::Scalar | Content::Sequence(_) | Content::Alias(_) => None,
-        });
-        let Some((entries, key)) = entries else { return self.add(Content::Scalar, at, anchor) };
-        *key = Some(text.to_owned());
-        entries
-            .entry(text.to_owned())
-            .and_modify(|entry| {
-                entry.duplicate.get_or_insert(at);
-            })
-            .or_insert(Entry { key: at, duplicate: None, value: None });
-    }
-
-    fn begin(&mut self, content: Content, at: Position, anchor: usize) {
-        let id = self.nodes.len();
-        self.add(content, at, anchor);
-        self.open.push(Open { id, key: None });
-    }
-
-    fn add(&mut self, content: Content, at: Position, anchor: usize) {
-        let id = self.nodes.len();
-        self.nodes.push(Node { at, content });
-        if anchor > 0 {
-            self.anchors.insert(anchor, id);
-        }
-        let Some(parent) = self.open.last_mut() else { return };
-        match &mut self.nodes[parent.id].content {
-            Content::Sequence(elements) => elements.push(id),
-            Content::Mapping(entries) => match parent.key.take() {
-                // The first of two equal keys counts.
-                Some(key) => drop(entries.get_mut(&key).map(|entry| entry.value.get_or_insert(id))),
-                // The key is no scalar. No field has such a name.
-                None => parent.key = Some(String::new()),
+    /// The position of `part` of a field. A field that is missing from the text, or merged in from elsewhere, has the position of
+    /// its nearest parent.
+    pub(super) fn locate(&self, field: &[Step], part: Part) -> Position {
+        let nearest =
+            (0..=field.len()).rev().find_map(|length| Some((self.spots.get(&field[..length])?, length)));
+        match nearest {
+            None => (1, 1),
+            Some((spot, length)) if length == field.len() => match part {
+                Part::Key => spot.at,
+                Part::DuplicateKey => spot.duplicate.unwrap_or(spot.at),
+                Part::Value => spot.value.unwrap_or(spot.at),
             },
-            Content::Scalar | Content::Alias(_) => {}
+            Some((spot, length)) => {
+                let inside = |anchor: &FieldPath| [anchor.steps(), &field[length..]].concat();
+                let inside = spot.anchor.as_ref().map(|anchor| (inside(anchor), anchor.steps().len()));
+                // An alias comes after its anchor, so this ends.
+                let inside = inside.filter(|(field, length)| self.spots.contains_key(&field[..=*length]));
+                inside.map_or(spot.at, |(field, _)| self.locate(&field, part))
+            }
         }
+    }
+
+    /// Adds a node, and returns its field. `text`: of a scalar, which may be a key.
+    fn node(
+        &mut self,
+        at: Position,
+        text: Option<&str>,
+        value: Option<Position>,
+        anchor: usize,
+    ) -> Option<FieldPath> {
+        let field = match self.open.last_mut() {
+            None => Some(FieldPath::root()),
+            Some(Open { field, next }) => match std::mem::replace(next, Next::Key) {
+                Next::Element(index) => {
+                    *next = Next::Element(index + 1);
+                    field.as_ref().map(|list| list.index(index))
+                }
+                Next::ValueOf(field) => field,
+                Next::Key => {
+                    let key = field.as_ref().zip(text).map(|(mapping, key)| mapping.key(key));
+                    let first = key.as_ref().and_then(|key| self.spots.get_mut(key));
+                    // The first of two equal keys counts.
+                    let is_first = first.is_none();
+                    first.map(|first| first.duplicate.get_or_insert(at));
+                    let key = key.filter(|_| is_first);
+                    if let Some(key) = &key {
+                        self.spots.insert(key.clone(), Spot::at(at));
+                    }
+                    *next = Next::ValueOf(key);
+                    return None;
+                }
+            },
+        }?;
+        self.spots.entry(field.clone()).or_insert(Spot::at(at)).value = value;
+        if anchor > 0 {
+            self.anchors.insert(anchor, field.clone());
+        }
+        Some(field)
+    }
+}
+
+impl Spot {
+    fn at(at: Position) -> Self {
+        Self { at, duplicate: None, value: None, anchor: None }
     }
 }
 
@@ -220,7 +188,7 @@ semaphores:
 ";
 
     fn at(path: FieldPath, part: Part) -> Position {
-        Spans::read(TEXT).locate(&path, part)
+        Spans::read(TEXT).locate(path.steps(), part)
     }
 
     #[test]
@@ -250,7 +218,7 @@ semaphores:
         assert_eq!(at(list.index(2).key("name"), Part::Value), (12, 5));
         assert_eq!(at(list.index(9).key("name"), Part::Value), (6, 1));
         assert_eq!(at(FieldPath::of("http.listen"), Part::Value), (2, 1));
-        assert_eq!(Spans::read("").locate(&FieldPath::of("http"), Part::Value), (1, 1));
+        assert_eq!(Spans::read("").locate(FieldPath::of("http").steps(), Part::Value), (1, 1));
     }
 
     proptest! {
@@ -261,7 +229,7 @@ semaphores:
             let spans = Spans::read(&text);
             for part in [Part::Key, Part::DuplicateKey, Part::Value] {
                 for path in [FieldPath::of("a.b"), FieldPath::root().key("a").index(0)] {
-                    let (line, column) = spans.locate(&path, part);
+                    let (line, column) = spans.locate(path.steps(), part);
                     prop_assert!(line >= 1 && column >= 1);
                 }
             }

@@ -12,33 +12,20 @@ use serde::de::{
 use serde_yaml::{Mapping, Value};
 
 use super::path::FieldPath;
+use super::spans::Part;
 
 /// Values in one document. An alias counts each time it is used.
 const MAX_VALUES: usize = 50_000;
 
-/// The content of a text.
-pub(super) struct Tree {
-    /// The values; merge keys (`<<`) are merged.
-    pub(super) root: Value,
-    /// Faults of the YAML, by field.
-    pub(super) issues: Vec<(FieldPath, YamlIssue)>,
-}
+/// What YAML allows and a configuration does not: the field, the part to point at, and the fault.
+pub(super) type Issue = (FieldPath, Part, &'static str);
 
-/// A construct that YAML allows and a configuration does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum YamlIssue {
-    /// A duplicate key in its mapping; the first one counts.
-    Duplicate,
-    /// The value has a tag (`!name`).
-    Tagged,
-}
-
-/// Reads one document. An empty one is an empty mapping.
+/// Reads one document, with merge keys (`<<`) merged. An empty one is an empty mapping. Of two equal keys the first one counts.
 ///
 /// # Errors
 ///
 /// If the text is not YAML, has more than one document, or too many values.
-pub(super) fn parse(text: &str) -> Result<Tree, serde_yaml::Error> {
+pub(super) fn parse(text: &str) -> Result<(Value, Vec<Issue>), serde_yaml::Error> {
     let mut reading = Reading { values: 0, issues: Vec::new() };
     let seed = Node { path: FieldPath::root(), reading: &mut reading };
     let mut root = seed.deserialize(serde_yaml::Deserializer::from_str(text))?;
@@ -46,7 +33,7 @@ pub(super) fn parse(text: &str) -> Result<Tree, serde_yaml::Error> {
     if root.is_null() {
         root = Value::Mapping(Mapping::new());
     }
-    Ok(Tree { root, issues: reading.issues })
+    Ok((root, reading.issues))
 }
 
 /// The usual mistake behind a syntax error in a line, counted from 1: a tab, or keys of one mapping in different columns. The hint
@@ -74,9 +61,17 @@ pub(super) fn hint(text: &str, line: usize) -> Option<String> {
     })
 }
 
+macro_rules! scalars {
+    ($($visit:ident: $type:ty),*) => {
+        $(fn $visit<E: de::Error>(self, value: $type) -> Result<Value, E> {
+            Ok(value.into())
+        })*
+    };
+}
+
 struct Reading {
     values: usize,
-    issues: Vec<(FieldPath, YamlIssue)>,
+    issues: Vec<Issue>,
 }
 
 struct Node<'a> {
@@ -103,25 +98,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         f.write_str("any YAML value")
     }
 
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
+    scalars! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str }
 
     fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
@@ -151,7 +128,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             if !mapping.contains_key(key.as_str()) {
                 mapping.insert(key.into(), value);
             } else if repeated.insert(key) {
-                self.reading.issues.push((path, YamlIssue::Duplicate));
+                self.reading.issues.push((path, Part::DuplicateKey, "duplicate key; remove one"));
             }
         }
         Ok(Value::Mapping(mapping))
@@ -160,7 +137,8 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
         // serde_yaml presents `!tag value` as an enum.
         let (_, contents) = tagged.variant::<Key>()?;
-        self.reading.issues.push((self.path.clone(), YamlIssue::Tagged));
+        let fault = "has a YAML tag, which has no meaning here; remove it";
+        self.reading.issues.push((self.path.clone(), Part::Value, fault));
         contents.newtype_variant_seed(self)
     }
 }
@@ -172,37 +150,37 @@ type Key = String;
 mod tests {
     use super::*;
 
-    fn issues(text: &str) -> Vec<(String, YamlIssue)> {
-        parse(text).unwrap().issues.into_iter().map(|(path, issue)| (path.to_string(), issue)).collect()
+    fn issues(text: &str) -> Vec<(String, Part)> {
+        parse(text).unwrap().1.into_iter().map(|(path, part, _)| (path.to_string(), part)).collect()
     }
 
     #[test]
     fn an_empty_document_is_an_empty_mapping() {
         for text in ["", "# nothing\n", "---\n", "~"] {
-            assert_eq!(parse(text).unwrap().root, Value::Mapping(Mapping::new()), "{text:?}");
+            assert_eq!(parse(text).unwrap().0, Value::Mapping(Mapping::new()), "{text:?}");
         }
     }
 
     #[test]
     fn the_first_of_two_keys_counts_and_the_other_is_a_fault() {
-        let tree = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n").unwrap();
-        assert_eq!(tree.root["a"], Value::from(1));
+        let (tree, _) = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n").unwrap();
+        assert_eq!(tree["a"], Value::from(1));
         assert_eq!(
             issues("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n"),
-            [("b.c".to_owned(), YamlIssue::Duplicate), ("a".to_owned(), YamlIssue::Duplicate)]
+            [("b.c".to_owned(), Part::DuplicateKey), ("a".to_owned(), Part::DuplicateKey)]
         );
     }
 
     #[test]
     fn a_tag_is_a_fault_and_keys_are_text() {
-        assert_eq!(issues("a: !secret x\n"), [("a".to_owned(), YamlIssue::Tagged)]);
-        assert_eq!(parse("1: x\ntrue: y\n").unwrap().root["1"], Value::from("x"));
+        assert_eq!(issues("a: !secret x\n"), [("a".to_owned(), Part::Value)]);
+        assert_eq!(parse("1: x\ntrue: y\n").unwrap().0["1"], Value::from("x"));
     }
 
     #[test]
     fn merge_keys_merge() {
-        let tree = parse("a: &a {limit: 1}\nb:\n  <<: *a\n  x: 2\n").unwrap();
-        assert_eq!(tree.root["b"]["limit"], Value::from(1));
+        let (tree, _) = parse("a: &a {limit: 1}\nb:\n  <<: *a\n  x: 2\n").unwrap();
+        assert_eq!(tree["b"]["limit"], Value::from(1));
     }
 
     #[test]

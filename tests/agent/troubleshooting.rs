@@ -37,9 +37,8 @@ const CONSULS: &str = "an answer of Consul's, as the development server gives it
 const EXEMPT: &[Exempt] = &[
     some("crates/consul/src/probe.rs", &["GET "], "a request"),
     some("src/config/address.rs", &["0.0.0.0:… for every interface"], "an example in a fault"),
-    some("src/config/decode.rs", &["expected path string"], "replaced by its plain form"),
     some("src/config/sections/rules.rs", &["the section `workload`"], "a key's name in a fault"),
-    some("src/config/value.rs", &["or an empty text for no file"], "the end of a fault's cure"),
+    some("src/config/kinds.rs", &["or an empty text for no file"], "the end of a fault's cure"),
     all("src/cli/reference.rs", "the table of docs/configuration.md"),
     all("src/cli/doctor", "lines that say themselves what to do"),
     some("src/cli/run.rs", &["slotkeeper run [OPTIONS]"], "the usage"),

@@ -6,6 +6,7 @@ mod check;
 mod layers;
 mod rules;
 mod samples;
+mod schema;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

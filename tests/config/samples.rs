@@ -1,4 +1,4 @@
-//! The sample files are valid, the stored schema is that of the binary, and the full sample shows every key.
+//! The sample files are valid, the binary prints the stored schema, and the full sample shows every key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config")
 }
 
-fn sample(name: &str) -> String {
+pub fn sample(name: &str) -> String {
     std::fs::read_to_string(folder().join(name)).unwrap()
 }
 
@@ -44,12 +44,9 @@ fn every_sample_is_valid_without_a_warning() {
 }
 
 #[test]
-fn the_schema_in_the_repository_is_current() {
+fn the_schema_in_the_repository_is_printed() {
     let output = slotkeeper(&["schema"], "");
-    assert!(
-        stdout(&output) == sample("slotkeeper.schema.json"),
-        "config/slotkeeper.schema.json is out of date; run: cargo run -- schema > config/slotkeeper.schema.json"
-    );
+    assert!(stdout(&output) == sample("slotkeeper.schema.json"));
 }
 
 #[test]

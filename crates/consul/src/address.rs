@@ -1,7 +1,8 @@
 //! Addresses of Consul, by the rules of `CONSUL_HTTP_ADDR`.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -29,40 +30,12 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Why a text is not an address. The text itself is not shown, since it may contain a password.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// The address is empty.
-    #[error(
-        "the Consul address is empty; write host:port, http://host:port, https://host:port or unix:///path"
-    )]
-    Empty,
-    /// The scheme is none of Consul's.
-    #[error("the Consul address has an unknown scheme; the known ones are http://, https:// and unix://")]
-    Scheme,
-    /// The address contains `user:password@`, which would appear in logs.
-    #[error("the Consul address contains a user or a password; use a token instead (CONSUL_HTTP_TOKEN_FILE)")]
-    Credentials,
-    /// The text is not a host with an optional port and path.
-    #[error("the Consul address is not host:port; write an IPv6 host in brackets: [::1]:8500")]
-    Host,
-    /// The address contains `?` or `#`.
-    #[error(
-        "the Consul address contains a query or a fragment; set the datacenter, namespace and partition by their own keys"
-    )]
-    Query,
-}
+/// Why a text is not an address, and what to write. The text itself is not shown, since it may contain a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AddressError(String);
 
 impl Address {
-    /// The same address with TLS, as `CONSUL_HTTP_SSL=true` requests. A Unix socket does not change.
-    #[must_use]
-    pub fn with_tls(self) -> Self {
-        match self {
-            Self::Http { authority, path, .. } => Self::Http { https: true, authority, path },
-            Self::Unix(path) => Self::Unix(path),
-        }
-    }
-
     /// True if the connection uses TLS.
     pub fn is_https(&self) -> bool {
         matches!(self, Self::Http { https: true, .. })
@@ -121,7 +94,7 @@ impl FromStr for Addresses {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let all: Vec<Address> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
-        Self::of(all).ok_or(AddressError::Empty)
+        Ok(Self::of(all).unwrap_or_default())
     }
 }
 
@@ -147,41 +120,76 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let text = text.trim();
-        let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
-            None => ("http".into(), text),
+        let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+        let (https, default_port) = match scheme.to_ascii_lowercase().as_str() {
+            "http" => (false, 80),
+            "https" => (true, 443),
+            "unix" => return socket_path(rest).map(Self::Unix),
+            _ => {
+                return wrong(format!("unknown scheme `{scheme}`; write http://, https:// or unix://"));
+            }
         };
-        if rest.is_empty() {
-            return Err(AddressError::Empty);
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let Some(authority) = with_port(&without_needless_brackets(authority), default_port) else {
+            return wrong(
+                "is not an address; write http://host:port, https://host:port or unix:///path/to/socket",
+            );
+        };
+        let path = path.trim_end_matches('/');
+        if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/-._~%".contains(c)) {
+            return wrong(
+                "has characters in its path that must be percent-encoded, or a query; write host, port and path",
+            );
         }
-        match scheme.as_str() {
-            "http" => tcp(false, rest),
-            "https" => tcp(true, rest),
-            "unix" => Ok(Self::Unix(PathBuf::from(rest))),
-            _ => Err(AddressError::Scheme),
-        }
+        Ok(Self::Http { https, authority, path: path.to_owned() })
     }
 }
 
-fn tcp(https: bool, rest: &str) -> Result<Address, AddressError> {
-    if rest.contains('@') {
-        return Err(AddressError::Credentials);
+/// The path of a unix socket.
+///
+/// # Errors
+///
+/// If it is not absolute, or too long for the system.
+pub fn socket_path(path: &str) -> Result<PathBuf, AddressError> {
+    // `sun_path` has 108 bytes with its closing NUL.
+    const MAX_BYTES: usize = 107;
+    let bytes = path.len();
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        wrong("is not the absolute path of a socket; write unix:/path/to/socket")
+    } else if bytes > MAX_BYTES {
+        wrong(format!("the socket's path has {bytes} bytes; write at most {MAX_BYTES}, the system's maximum"))
+    } else {
+        Ok(PathBuf::from(path))
     }
-    if rest.contains(['?', '#']) {
-        return Err(AddressError::Query);
-    }
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if authority.is_empty() || rest.contains(['\\', ' ', '\t', '\n', '\r']) {
-        return Err(AddressError::Host);
-    }
-    // ":8500" is the local host, as in Go.
-    let authority =
-        if authority.starts_with(':') { format!("127.0.0.1{authority}") } else { authority.into() };
-    let path = path.trim_end_matches('/');
-    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
-    let address = Address::Http { https, authority, path };
-    Url::parse(&address.to_string()).map_err(|_| AddressError::Host)?;
-    Ok(address)
+}
+
+/// `[127.0.0.1]:80` as `127.0.0.1:80`. Any other text stays unchanged.
+///
+/// A pod's manifest writes `[$(POD_IP)]:9377` for an address of either family. An IPv6 address needs the brackets, and a
+/// manifest cannot know the family.
+pub fn without_needless_brackets(text: &str) -> Cow<'_, str> {
+    let needless = || {
+        let (host, rest) = text.strip_prefix('[')?.split_once(']')?;
+        host.parse::<Ipv4Addr>().ok()?;
+        Some(format!("{host}{rest}"))
+    };
+    needless().map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// `host:port`, with `default` for a missing port; none for any other text.
+fn with_port(text: &str, default: u16) -> Option<String> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok().filter(|port| *port > 0)?),
+        Some(_) | None => (text, default),
+    };
+    // Url would split off a user and a query, and remove some characters.
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_graphic() && !b"@?#\\".contains(&byte));
+    let is_valid = is_plain && Url::parse(&format!("http://{text}")).is_ok();
+    is_valid.then(|| format!("{host}:{port}"))
+}
+
+fn wrong<T>(why: impl Into<String>) -> Result<T, AddressError> {
+    Err(AddressError(why.into()))
 }
 
 #[cfg(test)]
@@ -196,13 +204,15 @@ mod tests {
     fn the_forms_of_consul_http_addr() {
         for (text, address) in [
             ("127.0.0.1:8500", http(false, "127.0.0.1:8500", "")),
-            ("consul.local", http(false, "consul.local", "")),
+            ("consul.local", http(false, "consul.local:80", "")),
             ("http://consul:8500/", http(false, "consul:8500", "")),
             ("HTTPS://consul:8501", http(true, "consul:8501", "")),
-            ("https://gateway/consul/eu/", http(true, "gateway", "/consul/eu")),
+            ("https://consul.example", http(true, "consul.example:443", "")),
+            ("https://gateway/consul/eu/", http(true, "gateway:443", "/consul/eu")),
             ("gateway:80/consul", http(false, "gateway:80", "/consul")),
             ("[::1]:8500", http(false, "[::1]:8500", "")),
-            (":8500", http(false, "127.0.0.1:8500", "")),
+            ("http://[::1]", http(false, "[::1]:80", "")),
+            ("https://[127.0.0.1]:8501", http(true, "127.0.0.1:8501", "")),
             (" unix:///run/consul.sock\n", Address::Unix("/run/consul.sock".into())),
             ("unix:///run/we@home/s", Address::Unix("/run/we@home/s".into())),
         ] {
@@ -212,26 +222,48 @@ mod tests {
 
     #[test]
     fn invalid_addresses() {
-        for (text, error) in [
-            ("", AddressError::Empty),
-            ("http://", AddressError::Empty),
-            ("unix://", AddressError::Empty),
-            ("ftp://consul:21", AddressError::Scheme),
-            ("http://user:hunter2@consul:8500", AddressError::Credentials),
-            ("consul:8500?dc=a", AddressError::Query),
-            ("::1:8500", AddressError::Host),
-            ("consul:port", AddressError::Host),
-            ("consul:99999", AddressError::Host),
-            ("a b:8500", AddressError::Host),
-            ("http:///v1", AddressError::Host),
+        for text in [
+            "",
+            ":8500",
+            "http://",
+            "http://:8500",
+            "http:///v1",
+            "ftp://x",
+            "http://x:0",
+            "http://x:99999",
+            "http://x:+80",
+            "http://x:",
+            "127.0.0.1:8500x",
+            "::1:8500",
+            "http://u:hunter2@x:1",
+            "http://hunter2@x:1",
+            "x:1?dc=hunter2",
+            "http://x:1/?dc=a",
+            "http://x:1/ä",
+            "ä:1",
+            "a b:1",
+            "a\tb:1",
+            "a\\b:1",
+            "unix://",
+            "unix://run/x",
+            "unix:///",
         ] {
-            assert_eq!(text.parse::<Address>(), Err(error), "{text}");
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains("; write ") && !error.contains("hunter2"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn needless_brackets_are_removed() {
+        assert_eq!(without_needless_brackets("[127.0.0.1]:80"), "127.0.0.1:80");
+        for text in ["[::1]:80", "[localhost]:80", "127.0.0.1:80"] {
+            assert_eq!(without_needless_brackets(text), text);
         }
     }
 
     #[test]
     fn display_is_the_inverse_of_parse() {
-        for text in ["http://127.0.0.1:8500", "https://gateway/consul", "unix:///run/consul.sock"] {
+        for text in ["http://127.0.0.1:8500", "https://gateway:443/consul", "unix:///run/consul.sock"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
     }
@@ -244,7 +276,7 @@ mod tests {
             ["http://a:1", "https://b:2", "unix:///s"]
         );
         assert_eq!(all.to_string().parse(), Ok(all));
-        assert_eq!("http://a:1,".parse::<Addresses>(), Err(AddressError::Empty));
+        assert!("http://a:1,".parse::<Addresses>().is_err());
     }
 
     #[test]
@@ -258,11 +290,5 @@ mod tests {
         for text in ["http://127.0.0.1:8500", "https://[::1]:8501", "unix:///s"] {
             assert_eq!(name(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn ssl_turns_a_bare_address_to_https() {
-        assert_eq!("c:1".parse::<Address>().unwrap().with_tls().to_string(), "https://c:1");
-        assert_eq!("unix:///s".parse::<Address>().unwrap().with_tls().to_string(), "unix:///s");
     }
 }

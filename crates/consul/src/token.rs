@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use reqwest::header::HeaderValue;
-use serde::de::{self, Deserialize, Deserializer, Visitor};
 use tokio::time::Instant;
 
 use super::{Client, Error};
@@ -215,40 +214,6 @@ impl Token {
         }
     }
 }
-
-/// From a string. No error shows the value, also for a token without quotes that parses as a number.
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Hidden;
-        impl Visitor<'_> for Hidden {
-            type Value = Secret;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a token in quotes")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Secret, E> {
-                Ok(Secret::new(text.to_owned()))
-            }
-
-            // The default messages would show the value, which may be most of a token.
-            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
-                Err(E::custom(UNQUOTED))
-            }
-
-            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
-                Err(E::custom(UNQUOTED))
-            }
-
-            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Secret, E> {
-                Err(E::custom(UNQUOTED))
-            }
-        }
-        deserializer.deserialize_any(Hidden)
-    }
-}
-
-const UNQUOTED: &str = "reads as a number; write the token in quotes";
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,10 @@
 //! a slot, end the agent, or make it not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::entries::{ConfigEntry, predecessor};
-use crate::config::{self, Acquire, Config, Entry, Kind, Mode, Release, Wait};
+use crate::config::{self, Acquire, Config, Entry, Kind, Mode, Release};
 use crate::duration;
 use slotkeeper_semaphore::Name;
 
@@ -129,11 +130,8 @@ fn keep_terms<E: ConfigEntry>(until: Until, old: &[E], new: &mut [E], deferred: 
     }
 }
 
-fn shown(wait: Wait) -> String {
-    match wait {
-        Wait::Forever => "forever".to_owned(),
-        Wait::AtMost(time) => duration::show(time),
-    }
+fn shown(wait: Option<Duration>) -> String {
+    wait.map_or("forever".to_owned(), duration::show)
 }
 
 #[cfg(test)]

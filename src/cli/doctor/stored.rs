@@ -2,8 +2,9 @@
 
 use super::super::Exit;
 use super::check::{Found, fail, warn};
-use crate::config::{LimitPolicy, Semaphore};
+use crate::config::Semaphore;
 use crate::operator::{Found as Stored, Inspection, word};
+use slotkeeper_semaphore::LimitPolicy;
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::record::Form;
 

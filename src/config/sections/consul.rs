@@ -1,210 +1,121 @@
 //! The section `consul`.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
+use serde_yaml::Value;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use crate::config::findings::Findings;
-use crate::config::path::FieldPath;
-use crate::config::scalar::{AddressList, DurationString};
-use crate::config::{address, value};
+use crate::config::fields::Fields;
+use crate::config::kinds::{duration, expected, flag, line, path, seconds, secret, text, too_many};
+use crate::config::spans::Part;
 use slotkeeper_consul::{
-    Address, Addresses, AuthMethod, MAX_ADDRESSES, MAX_WAIT, Secret, Settings, Tls, TokenSource,
+    Address, AddressError, Addresses, AuthMethod, MAX_ADDRESSES, MAX_WAIT, Settings, Tls, TokenSource,
 };
 
-/// A poll with a shorter wait costs more requests than it saves.
-const MIN_WAIT: Duration = Duration::from_secs(2);
-
-/// How to reach Consul.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct RawConsul {
-    /// `http://host:port`, `https://host:port` or `unix:///path/to/socket`. A bare `host:port` means `http://`. A list, or
-    /// several with commas: the agent uses the next one when one fails.
-    #[schemars(extend("default" = "http://127.0.0.1:8500"))]
-    address: Option<AddressList>,
-    /// The ACL token. `token_file` keeps it out of the configuration.
-    #[schemars(with = "Option<String>")]
-    token: Option<Secret>,
-    /// A file with the ACL token. It is read again when it changes.
-    pub(super) token_file: Option<PathBuf>,
-    /// The datacenter. By default the addressed agent's own.
-    datacenter: Option<String>,
-    /// The namespace (Consul Enterprise; not tested).
-    namespace: Option<String>,
-    /// The admin partition (Consul Enterprise; not tested).
-    partition: Option<String>,
-    /// 2s to 10m. The maximum wait of a long poll, below the time-out of a proxy that ends longer requests.
-    max_wait: Option<DurationString>,
-    /// TLS, for `https://` addresses.
-    tls: Option<RawTls>,
-    /// An auth method for a login, instead of a token.
-    login: Option<RawLogin>,
-}
-
-/// TLS, for `https://` addresses.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct RawTls {
-    /// PEM file of certificate authorities to trust, in addition to the system's own.
-    ca_file: Option<PathBuf>,
-    /// Folder of PEM files of certificate authorities.
-    ca_path: Option<PathBuf>,
-    /// PEM file of the client certificate; needs `key_file`.
-    cert_file: Option<PathBuf>,
-    /// PEM file of the client certificate's private key; needs `cert_file`.
-    key_file: Option<PathBuf>,
-    /// The name in the server's certificate, if it differs from the address's host.
-    server_name: Option<String>,
-    /// Accept any certificate. For experiments only: a host between the agent and Consul can read the token.
-    #[schemars(extend("default" = false))]
-    insecure_skip_verify: Option<bool>,
-}
-
-/// An auth method for a login.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct RawLogin {
-    /// The auth method's name in Consul.
-    #[schemars(required)]
-    auth_method: Option<String>,
-    /// The file with the bearer token, such as a pod's service account token.
-    #[schemars(required)]
-    bearer_token_file: Option<PathBuf>,
-    /// Entries of the description of the ACL token that the login creates.
-    meta: Option<BTreeMap<String, String>>,
-}
-
-impl RawConsul {
-    pub(super) fn check(self, at: &FieldPath, findings: &mut Findings) -> Settings {
-        let token = self.token(at, findings);
-        let Self {
-            address,
-            token: _,
-            token_file: _,
-            datacenter,
-            namespace,
-            partition,
-            max_wait,
-            tls: written_tls,
-            login: _,
-        } = self;
-        Settings {
-            token,
-            datacenter: value::line(datacenter, &at.key("datacenter"), findings),
-            namespace: value::line(namespace, &at.key("namespace"), findings),
-            partition: value::line(partition, &at.key("partition"), findings),
-            max_wait: max_wait.map(|written| {
-                let bounds = MIN_WAIT..=MAX_WAIT;
-                value::duration(Some(written), MAX_WAIT, bounds, &at.key("max_wait"), findings)
-            }),
-            tls: tls(written_tls, address.as_ref(), &at.key("tls"), findings),
-            address: addresses(address, &at.key("address"), findings),
-        }
-    }
-
-    fn token(&self, at: &FieldPath, findings: &mut Findings) -> Option<TokenSource> {
-        let sources = [self.token.is_some(), self.token_file.is_some(), self.login.is_some()];
-        if sources.iter().filter(|is_set| **is_set).count() > 1 {
-            findings.fault(at, "has more than one of `token`, `token_file` and `login`; keep one");
-        }
-        if let Some(token) = &self.token {
-            let sendable = |byte: u8| byte.is_ascii_graphic();
-            if token.expose().is_empty() || !token.expose().bytes().all(sendable) {
-                findings.fault(
-                    &at.key("token"),
-                    "is empty or has characters that an HTTP header cannot carry; write the token alone",
-                );
-            }
-        }
-        let file = value::path(self.token_file.clone(), &at.key("token_file"), findings);
-        let login = self.login.as_ref().and_then(|login| login.check(&at.key("login"), findings));
-        let value = || self.token.clone().map(TokenSource::Value);
-        login.map(TokenSource::Login).or(file.map(TokenSource::File)).or_else(value)
+/// How to reach Consul. `tls`: whether a variable requires TLS.
+pub(in crate::config) fn read(tls: bool, f: &mut Fields<'_>) -> Settings {
+    let address = addresses(tls, f);
+    let token = token(f);
+    let tls = f.section("tls", |f| Tls {
+        ca_file: f.get("ca_file", path),
+        ca_path: f.get("ca_path", path),
+        cert_file: f.get("cert_file", path),
+        key_file: f.get("key_file", path),
+        server_name: f.get("server_name", line),
+        insecure_skip_verify: f.get("insecure_skip_verify", flag).unwrap_or(false),
+    });
+    check_tls(&tls, address.iter().any(|address| address.is_https()), f);
+    Settings {
+        address,
+        token,
+        tls,
+        datacenter: f.get("datacenter", line),
+        namespace: f.get("namespace", line),
+        partition: f.get("partition", line),
+        // A poll with a shorter wait costs more requests than it saves.
+        max_wait: f.get("max_wait", duration(seconds(2)..=MAX_WAIT)),
     }
 }
 
-impl RawLogin {
-    fn check(&self, at: &FieldPath, findings: &mut Findings) -> Option<AuthMethod> {
-        if self.auth_method.is_none() {
-            findings.fault(&at.key("auth_method"), "missing; write the auth method's name");
+/// A list of addresses, or one text with commas, as in a variable. TLS turns all but those with another scheme into `https` ones,
+/// as for `consul`.
+fn addresses(tls: bool, f: &mut Fields<'_>) -> Addresses {
+    let mut all = Vec::new();
+    let mut add = |text: &str| {
+        let plain = text.trim().trim_start_matches("http://");
+        let text = if tls && !plain.contains("://") { &format!("https://{plain}") } else { text };
+        let address: Address = text.parse().map_err(|error: AddressError| error.to_string())?;
+        if all.contains(&address) {
+            return Err("is a duplicate; remove it".to_owned());
         }
-        if self.bearer_token_file.is_none() {
-            findings
-                .fault(&at.key("bearer_token_file"), "missing; write the path of the bearer token's file");
-        }
-        let name = value::line(self.auth_method.clone(), &at.key("auth_method"), findings);
-        let file = value::path(self.bearer_token_file.clone(), &at.key("bearer_token_file"), findings);
-        for (key, meta) in self.meta.iter().flatten() {
-            value::line(Some(meta.clone()), &at.key("meta").key(key.as_str()), findings);
-        }
-        let meta = self.meta.clone().unwrap_or_default();
-        Some(AuthMethod { name: name?, bearer_token_file: file?, meta })
-    }
-}
-
-fn addresses(written: Option<AddressList>, at: &FieldPath, findings: &mut Findings) -> Addresses {
-    let Some(AddressList { all, is_list }) = written else { return Addresses::default() };
-    let count = all.len();
-    if count > MAX_ADDRESSES {
-        findings.fault(at, format!("has {count} addresses; at most {MAX_ADDRESSES} can be used"));
-    }
-    let mut addresses: Vec<Address> = Vec::new();
-    for (index, text) in all.iter().take(MAX_ADDRESSES).enumerate() {
-        let place = if is_list { at.index(index) } else { at.clone() };
-        let which =
-            if is_list || count == 1 { String::new() } else { format!("address {} of {count}: ", index + 1) };
-        match address::consul(text) {
-            // In a text, commas always separate addresses.
-            Ok(_) if text.contains(',') => {
-                findings.fault(&place, "has a comma; write each address as an entry of its own");
-            }
-            Ok(address) if addresses.contains(&address) => {
-                findings.fault(&place, format!("{which}is a duplicate; remove it"));
-            }
-            Ok(address) => addresses.push(address),
-            Err(message) => findings.fault(&place, format!("{which}{message}")),
-        }
-    }
-    if count == 0 {
-        findings.fault(at, "has no address; write one, or remove the key");
-    }
-    Addresses::of(addresses).unwrap_or_default()
-}
-
-fn tls(raw: Option<RawTls>, addresses: Option<&AddressList>, at: &FieldPath, findings: &mut Findings) -> Tls {
-    let Some(raw) = raw else { return Tls::default() };
-    let tls = Tls {
-        ca_file: value::path(raw.ca_file, &at.key("ca_file"), findings),
-        ca_path: value::path(raw.ca_path, &at.key("ca_path"), findings),
-        cert_file: value::path(raw.cert_file, &at.key("cert_file"), findings),
-        key_file: value::path(raw.key_file, &at.key("key_file"), findings),
-        server_name: value::line(raw.server_name, &at.key("server_name"), findings),
-        insecure_skip_verify: raw.insecure_skip_verify.unwrap_or(false),
+        all.push(address);
+        Ok(())
     };
-    match (&tls.cert_file, &tls.key_file) {
-        (Some(_), None) => lacks(&at.key("cert_file"), &at.key("key_file"), findings),
-        (None, Some(_)) => lacks(&at.key("key_file"), &at.key("cert_file"), findings),
-        (Some(_), Some(_)) | (None, None) => {}
+    if f.value("address").is_none() {
+        drop(add("127.0.0.1:8500"));
     }
-    let https = addresses.is_some_and(|written| written.all.iter().any(|one| one.starts_with("https://")));
+    match f.value("address") {
+        Some(Value::Sequence(list)) => {
+            if list.is_empty() {
+                f.fault("address", "has no address; write one, or remove the key");
+            }
+            f.list("address", "a list", MAX_ADDRESSES, |value| match text(value)? {
+                text if text.contains(',') => {
+                    Err("has a comma; write each address as an entry of its own".to_owned())
+                }
+                text => add(&text),
+            });
+        }
+        _ => {
+            f.get("address", |value| {
+                let text =
+                    value.as_str().ok_or_else(|| expected(value, "an address or a list of addresses"))?;
+                let each: Vec<_> = text.split(',').map(str::trim).collect();
+                let count = each.len();
+                if count > MAX_ADDRESSES {
+                    return Err(too_many(count, MAX_ADDRESSES));
+                }
+                each.iter().enumerate().try_for_each(|(index, text)| {
+                    let which = || {
+                        if count == 1 { String::new() } else { format!("address {} of {count}: ", index + 1) }
+                    };
+                    add(text).map_err(|message| which() + &message)
+                })
+            });
+        }
+    }
+    Addresses::of(all).unwrap_or_default()
+}
+
+fn token(f: &mut Fields<'_>) -> Option<TokenSource> {
+    let file = f.get("token_file", path).map(TokenSource::File);
+    let token = f.get("token", secret).map(TokenSource::Value);
+    let login = f.optional("login", |f| AuthMethod {
+        name: f.need("auth_method", "missing; write the auth method's name", line).unwrap_or_default(),
+        bearer_token_file: f
+            .need("bearer_token_file", "missing; write the path of the bearer token's file", path)
+            .unwrap_or_default(),
+        meta: f.map("meta", line),
+    });
+    if ["token", "token_file", "login"].iter().filter(|source| f.value(source).is_some()).count() > 1 {
+        let fault = "has more than one of `token`, `token_file` and `login`; keep one";
+        f.findings.fault_at(&f.at, Part::Value, fault);
+    }
+    login.map(TokenSource::Login).or(file).or(token)
+}
+
+fn check_tls(tls: &Tls, https: bool, f: &mut Fields<'_>) {
+    let at = f.at.key("tls");
+    let pair = [("cert_file", tls.cert_file.is_some()), ("key_file", tls.key_file.is_some())];
+    for (one, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+        if one.1 && !other.1 && !f.findings.is_unsure(&at.key(other.0)) {
+            let message = format!("needs {}, which is missing; write both or neither", at.key(other.0));
+            f.findings.fault(&at.key(one.0), message);
+        }
+    }
     if tls.insecure_skip_verify {
-        let field = at.key("insecure_skip_verify");
-        findings.warn(
-            &field,
+        f.findings.warn(
+            &at.key("insecure_skip_verify"),
             "any certificate is accepted; a host between the agent and Consul can read the token",
         );
-    } else if tls != Tls::default() && !https {
-        findings.warn(at, "has no effect: no address is https://");
-    }
-    tls
-}
-
-fn lacks(one: &FieldPath, other: &FieldPath, findings: &mut Findings) {
-    if !findings.is_unsure(other) {
-        findings.fault(one, format!("needs {other}, which is missing; write both or neither"));
+    } else if *tls != Tls::default() && !https {
+        f.findings.warn(&at, "has no effect: no address is https://");
     }
 }

@@ -1,23 +1,7 @@
 //! The section `hooks`.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use crate::config::findings::Findings;
-use crate::config::path::FieldPath;
-use crate::config::scalar::Argv;
-
-/// Commands that run when slots are acquired or lost.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct RawHooks {
-    /// Command and arguments, run each time a slot has been acquired.
-    on_acquired: Option<Argv>,
-    /// Command and arguments, run each time a slot has been lost.
-    pub(super) on_lost: Option<Argv>,
-    /// Command and arguments, run each time the owner of one of `locks` changes, also to none.
-    on_leader_changed: Option<Argv>,
-}
+use crate::config::fields::Fields;
+use crate::config::kinds::text;
 
 /// Commands that run when slots are acquired or lost, each with its arguments and never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +15,14 @@ pub struct Hooks {
 }
 
 impl Hooks {
+    pub(super) fn read(f: &mut Fields<'_>) -> Self {
+        Self {
+            on_acquired: command("on_acquired", f),
+            on_lost: command("on_lost", f),
+            on_leader_changed: command("on_leader_changed", f),
+        }
+    }
+
     /// The commands, by their keys.
     pub fn commands(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
         let Self { on_acquired, on_lost, on_leader_changed } = self;
@@ -40,20 +32,12 @@ impl Hooks {
     }
 }
 
-impl RawHooks {
-    pub(super) fn check(self, at: &FieldPath, findings: &mut Findings) -> Hooks {
-        let Self { on_acquired, on_lost, on_leader_changed } = self;
-        let mut command = |name: &str, argv: Option<Argv>| {
-            let Argv(argv) = argv?;
-            if argv.first().is_none_or(String::is_empty) {
-                findings.fault(&at.key(name), "names no command; write [command, argument] or remove it");
-            }
-            Some(argv)
-        };
-        Hooks {
-            on_acquired: command("on_acquired", on_acquired),
-            on_lost: command("on_lost", on_lost),
-            on_leader_changed: command("on_leader_changed", on_leader_changed),
-        }
+/// A command and its arguments: a list, so that no shell splits it.
+fn command(key: &'static str, f: &mut Fields<'_>) -> Option<Vec<String>> {
+    let words = f.list(key, "a list such as [command, argument]", usize::MAX, text);
+    let written = f.value(key)?;
+    if written.as_sequence().is_some_and(|words| words.first().is_none_or(|word| word == "")) {
+        f.fault(key, "names no command; write [command, argument] or remove it");
     }
+    Some(words)
 }

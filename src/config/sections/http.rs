@@ -1,26 +1,13 @@
 //! The section `http`.
 
-use std::net::SocketAddr;
-
-use schemars::JsonSchema;
-use serde::Deserialize;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::config::address;
-use crate::config::findings::Findings;
-use crate::config::path::FieldPath;
-use crate::config::scalar::ListenText;
+use crate::config::fields::Fields;
+use crate::config::kinds::text_or_number;
 
 /// Where the read-only endpoints listen by default.
-pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:9377";
-
-/// The read-only HTTP endpoints.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct RawHttp {
-    /// IP address and port to listen on, or `off`.
-    #[schemars(extend("default" = "127.0.0.1:9377"))]
-    pub(super) listen: Option<ListenText>,
-}
+const DEFAULT_LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9377);
 
 /// The read-only endpoints.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,14 +16,13 @@ pub struct Http {
     pub listen: Option<SocketAddr>,
 }
 
-impl RawHttp {
-    pub(super) fn check(self, at: &FieldPath, findings: &mut Findings) -> Http {
-        let Self { listen } = self;
-        let listen = listen.map_or_else(|| DEFAULT_LISTEN.to_owned(), |ListenText(listen)| listen);
-        if listen == "off" {
-            return Http { listen: None };
-        }
-        let fault = |message| findings.fault(&at.key("listen"), format!("{message}, or off"));
-        Http { listen: address::tcp(&listen).map_err(fault).ok() }
+impl Http {
+    pub(super) fn read(f: &mut Fields<'_>) -> Self {
+        let listen =
+            f.get("listen", |value| match &*text_or_number(value, "an address such as 127.0.0.1:9377")? {
+                "off" => Ok(None),
+                address => address::tcp(address).map(Some).map_err(|message| format!("{message}, or off")),
+            });
+        Self { listen: listen.unwrap_or_else(|| Some(DEFAULT_LISTEN.into())) }
     }
 }

@@ -1,19 +1,7 @@
 //! The section `log`.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-/// The log, on standard error.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct RawLog {
-    /// `text` for people, `json` for machines.
-    #[schemars(extend("default" = "text"))]
-    pub(super) format: Option<LogFormat>,
-    /// The least severe level that is written.
-    #[schemars(extend("default" = "info"))]
-    level: Option<LogLevel>,
-}
+use crate::config::fields::Fields;
+use crate::config::kinds::choice;
 
 /// The log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +13,7 @@ pub struct Log {
 }
 
 /// The format of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines for people.
     #[default]
@@ -36,13 +23,11 @@ pub enum LogFormat {
 }
 
 /// The least severe level that is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogLevel {
     /// Failures.
     Error,
     /// Also events that may need attention.
-    #[serde(alias = "warning")]
     Warn,
     /// Also changes of state.
     #[default]
@@ -53,9 +38,19 @@ pub enum LogLevel {
     Trace,
 }
 
-impl RawLog {
-    pub(super) fn check(self) -> Log {
-        let Self { format, level } = self;
-        Log { format: format.unwrap_or_default(), level: level.unwrap_or_default() }
+impl Log {
+    pub(super) fn read(f: &mut Fields<'_>) -> Self {
+        use LogLevel::{Debug, Error, Info, Trace, Warn};
+        let levels = [("error", Error), ("warn", Warn), ("info", Info), ("debug", Debug), ("trace", Trace)];
+        let level = f.get("level", |value| match value.as_str() {
+            Some("warning") => Ok(Warn),
+            _ => choice(&levels)(value),
+        });
+        Self {
+            format: f
+                .get("format", choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))
+                .unwrap_or_default(),
+            level: level.unwrap_or_default(),
+        }
     }
 }
