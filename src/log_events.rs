@@ -5,7 +5,6 @@ pub const SESSION_CREATED: &str = "session created";
 pub const SESSION_NODE_REFUSED: &str = "sessions created on the addressed agent's node";
 pub const SESSION_RESUMED: &str = "session resumed";
 pub const SESSION_ENDED: &str = "session ended";
-pub const SESSION_TAKEN: &str = "session resumed by another process";
 pub const SESSION_RENEWED: &str = "session renewed";
 pub const SESSION_RENEWAL_FAILED: &str = "session renewal failed";
 pub const SESSION_REQUEST_FAILED: &str = "session request failed";
@@ -108,21 +107,14 @@ pub const DRAIN_STARTED: &str = "draining";
 pub const DRAINED: &str = "drained";
 pub const LEASES_LEFT: &str = "leases left to their clients";
 pub const DRAIN_TIMED_OUT: &str = "drain timed out";
-pub const CONTESTED_SESSION_LEFT: &str = "slots and session left in consul";
 
 // Files.
 pub const READINESS_FILE_LEFT: &str = "stale readiness file not removed";
-pub const STATE_FILE_CONTESTED: &str = "another agent may still use the state file";
 pub const STATE_FILE_IGNORED: &str = "state file ignored";
-pub const FILE_WRITTEN: &str = "file written";
-pub const FILE_REMOVED: &str = "file removed";
 pub const FILE_WRITE_FAILED: &str = "file not updated";
 pub const FILE_LATE: &str = "file not updated in time";
 pub const FILE_NOT_KEPT: &str = "file not kept up to date any more";
-pub const FILE_REPLACED: &str = "file replaced or changed by another process";
-pub const FILE_RESTORED: &str = "file removed by another process";
-pub const FILE_CLAIMED_AGAIN: &str = "lock file removed or replaced by another process";
-pub const FILE_CLAIM_LOST: &str = "file claimed by another agent";
+pub const FILE_RESTORED: &str = "file removed or changed by another process";
 pub const TERMINATION_MESSAGE_NOT_WRITTEN: &str = "termination message not written";
 pub const SERVICE_MANAGER_NOT_NOTIFIED: &str = "service manager not notified";
 

@@ -1,4 +1,4 @@
-//! What a reload has changed, as control endpoints, lock files and `slotkeeper reload` tell it.
+//! What a reload has changed, as the control endpoints, the status and `slotkeeper reload` tell it.
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ use slotkeeper_semaphore::{Identity, Moment, Wall};
 pub use agent::{Agent, Check, Session};
 pub use changes::{Change, Event, Id, Subject};
 use configuration::ConfigurationReport;
-pub use configuration::{Configuration, LastReload};
+pub use configuration::{Configuration, LastReload, ReloadSignals, SignalAnswer};
 pub use consul::{Address, AddressState, ConsulReport};
 pub use entry::Entry;
 pub use lease::{Lease, Mode};
@@ -56,6 +56,13 @@ pub struct Status {
     /// The locks, in the configuration's order.
     #[serde(default)]
     pub locks: Vec<Lock>,
+}
+
+impl Status {
+    /// The reloads by SIGHUP; `None` if the process passes SIGHUP on to its command.
+    pub fn reload_signals(&self) -> Option<&ReloadSignals> {
+        self.configuration.signals.as_ref()
+    }
 }
 
 /// The state of an agent.

@@ -48,7 +48,7 @@ pub fn plan(data: &[u8]) {
         held: Some(&[0]),
         together: None,
         holds: &[],
-        nonce: None,
+        resumed: false,
     };
     let taken = follow(view.clone(), |view| {
         let planned = plan::hold(view, me, NOW);

@@ -13,8 +13,8 @@ use crate::log_events::{
     LEASE_WAIT_TIMED_OUT, LEASE_WAITING, LIMIT_CHANGED, LIMIT_DIFFERS, LIMIT_SET, LOCK_DELAYED, LOCK_FREE,
     LOCK_HELD, LOCK_HELD_BY_OTHER, REQUEST_FAILED, REQUEST_RECOVERED, SEMAPHORE_REMOVED, SESSION_CREATED,
     SESSION_ENDED, SESSION_RENEWAL_FAILED, SESSION_RENEWED, SESSION_REQUEST_FAILED,
-    SESSION_REQUEST_RECOVERED, SESSION_RESUMED, SESSION_TAKEN, SLOT_ACQUIRED, SLOT_LOST, SLOT_RELEASED,
-    SLOT_RESUMED, WAIT_TIMED_OUT, WAIT_UNANSWERED, WAITER_EVICTED, WAITING, WRITE_CONFLICT,
+    SESSION_REQUEST_RECOVERED, SESSION_RESUMED, SLOT_ACQUIRED, SLOT_LOST, SLOT_RELEASED, SLOT_RESUMED,
+    WAIT_TIMED_OUT, WAIT_UNANSWERED, WAITER_EVICTED, WAITING, WRITE_CONFLICT,
 };
 use crate::status::{Kind, Subject};
 use crate::telemetry::ALWAYS;
@@ -41,10 +41,6 @@ fn log_as(notice: &Notice, about: About<'_>) {
             log_about!(info, about, %session, "{SESSION_RESUMED}");
         }
         Notice::SessionEnded { session } => log_about!(warn, about, %session, "{SESSION_ENDED}"),
-        Notice::SessionTaken { session } => log_about!(error, about, %session,
-            "{SESSION_TAKEN}, which has its slots now; creating a new session. Check whether the state file was copied, or \
-             the .lock file beside it deleted"
-        ),
         Notice::Renewed { took } => {
             log_about!(debug, about, took_seconds = seconds(*took), "{SESSION_RENEWED}");
         }

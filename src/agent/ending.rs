@@ -14,9 +14,8 @@ use crate::clock;
 use crate::config::{self, Release};
 use crate::exit::{Ended, Exit};
 use crate::log_events::{
-    CONTESTED_SESSION_LEFT, DRAIN_AWAITS_STOP_TIME, DRAIN_AWAITS_WORKLOAD, DRAIN_STARTED, DRAIN_TIMED_OUT,
-    DRAINED, HOLDING_FOR_TIME, HOLDING_UNTIL_DONE, LEASES_LEFT, LOGOUT_FAILED, STOP_REPEATED,
-    WORKLOAD_NOT_DONE, WORKLOAD_WAIT_ENDED,
+    DRAIN_AWAITS_STOP_TIME, DRAIN_AWAITS_WORKLOAD, DRAIN_STARTED, DRAIN_TIMED_OUT, DRAINED, HOLDING_FOR_TIME,
+    HOLDING_UNTIL_DONE, LEASES_LEFT, LOGOUT_FAILED, STOP_REPEATED, WORKLOAD_NOT_DONE, WORKLOAD_WAIT_ENDED,
 };
 use crate::shutdown::SignalRequest;
 use crate::status::Event;
@@ -42,10 +41,6 @@ const MAX_SHUTDOWN_FLUSH: Duration = Duration::from_secs(1);
 /// Where the workload is waited for before, releasing keeps this share of `drain.timeout`, and at most this time.
 const RELEASE_SHARE: u32 = 4;
 const MAX_RELEASE_TIME: Duration = Duration::from_secs(5);
-
-/// Why the slots of a resumed session are not released.
-const CONTESTED: &str = "the session was resumed from an agent that may still run, and belongs to this one only two TTLs after that \
-     agent was told";
 
 impl Agent {
     /// A stop was requested, for the first time.
@@ -164,20 +159,18 @@ impl Agent {
         let timeout = self.drain_time(self.ending.exit(), now);
         let request_timeout =
             (timeout / REQUESTS_PER_DRAIN).max(MAX_DRAIN_OF_NOTHING / 2).min(MAX_REQUEST_TIMEOUT);
-        let contested = self.own.keeper.is_contested();
         self.ending.begin_drain(Drain {
             abandon_at: Some(now + timeout * 3 / 4),
             abandoned: false,
             ends: now + timeout,
             request_timeout,
-            contested,
         });
         self.publish(now);
         self.unready(FILE_TIMEOUT.min(timeout / 8)).await;
         // Killed from here on, the next process must not resume the session: requests under way would release what it
-        // holds. Of a session that another process may still use, nothing is released yet.
-        if !contested {
-            self.forget_session(timeout).await;
+        // holds.
+        if let Some(state) = &mut self.parts.files.state {
+            state.clear(FILE_TIMEOUT.min(timeout / 8)).await;
         }
         // Requests under way get no more time than those of the drain, which wait behind them.
         self.client.hurry(request_timeout);
@@ -187,27 +180,6 @@ impl Agent {
         if self.is_run || self.beside.is_some() {
             self.leases.drain(now);
         }
-    }
-
-    /// Removes the state file of a session that another process might have used, once the session has ended.
-    pub(super) async fn forget_contested(&mut self) {
-        if self.own.keeper.has_ended() && self.ending.drain().is_some_and(|drain| drain.contested) {
-            self.forget_session(self.parts.config.drain.timeout).await;
-        }
-    }
-
-    /// Removes the state file, so that no process resumes the session.
-    async fn forget_session(&mut self, timeout: Duration) {
-        if let Some(state) = &mut self.parts.files.state {
-            state.clear(FILE_TIMEOUT.min(timeout / 8)).await;
-        }
-    }
-
-    /// Whether the drain is too short to release what is left, since another process may use the session for longer.
-    pub(super) fn leaves_contested(&self, now: Moment) -> bool {
-        let bounds = self.ending.drain().zip(self.own.keeper.contest_ends(now));
-        let is_too_short = bounds.is_some_and(|(drain, ends)| drain.abandon_at.is_none_or(|at| at <= ends));
-        is_too_short && self.leases.is_empty()
     }
 
     /// Whether nothing is left to be released.
@@ -263,15 +235,9 @@ impl Agent {
             info!("{DRAINED}: Consul has never answered, so there is nothing to release");
         } else if clean {
             info!("{DRAINED}: no slot and no session of this agent is left in Consul");
-        } else if self.leaves_contested(clock::now()) {
-            self.leaves(format!(
-                "{CONTESTED_SESSION_LEFT}: {CONTESTED}. The next agent with this session.state_file resumes them; otherwise \
-                 the session ends by its TTL, and the slots are free"
-            ));
         } else {
             let machines = self.keepers().flat_map(Keeper::machines).filter_map(Machine::failure);
-            let contested = self.own.keeper.is_contested().then_some(CONTESTED);
-            let why = self.keepers().filter_map(Keeper::failure).chain(machines).chain(contested).next();
+            let why = self.keepers().filter_map(Keeper::failure).chain(machines).next();
             let why = why.unwrap_or("Consul has not answered in time");
             let left = format!(
                 "{DRAIN_TIMED_OUT}: not everything was released in time: {why}. What is left in Consul is free once the \

@@ -7,12 +7,10 @@ use serde_yaml::Value;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::state_file::StateFile;
+use super::state_file::{Left, StateFile};
 use crate::config::{Config, Environment};
-use crate::files::claimant::Claimant;
-use crate::files::{self, Claim, ClaimError, KeptFile};
-use crate::log_events::READINESS_FILE_LEFT;
-use slotkeeper_semaphore::Resume;
+use crate::files::{self, KeptFile, LockError};
+use crate::log_events::{FILE_RESTORED, READINESS_FILE_LEFT};
 
 /// The readiness file holds no secret.
 const READABLE: u32 = 0o644;
@@ -23,38 +21,26 @@ pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Files {
     pub(super) state: Option<StateFile>,
-    pub(super) readiness: Option<KeptFile>,
-    pub(super) resume: Option<Resume>,
-    /// The resumed session's TTL, if known.
-    pub(super) resumed_ttl: Option<Duration>,
-    /// The process that had the session may still run.
-    pub(super) contested: bool,
+    pub(super) readiness: Option<KeptFile<String>>,
+    /// What is to be resumed.
+    pub(super) left: Option<Left>,
 }
 
 impl Files {
-    /// Claims the files for this process, then removes a stale readiness file.
+    /// Locks the files for this process, then removes a stale readiness file.
     ///
     /// # Errors
     ///
     /// A folder is not writable, something else than a regular file is at a path, or another agent uses one of the files.
-    pub fn open(config: &Config) -> Result<Self, ClaimError> {
+    pub fn open(config: &Config) -> Result<Self, LockError> {
         // Before anything is created or removed beside them.
         for path in config.readiness.iter().chain(&config.session.state_file) {
             files::refuse_special(path)?;
         }
-        let claim = config.readiness.as_ref().map(|path| {
-            files::make_folder(path)?;
-            Claim::take(path)
-        });
-        let claim = claim.transpose()?;
+        let readiness = config.readiness.clone().map(readiness).transpose()?;
         let state = config.session.state_file.clone().map(StateFile::open).transpose()?;
         let (state, left) = state.map_or((None, None), |(state, left)| (Some(state), left));
-        let contested = left.as_ref().is_some_and(|left| left.contested.is_some());
-        let readiness = config.readiness.clone().zip(claim);
-        let readiness = readiness.map(|(path, claim)| KeptFile::start_absent(path, READABLE, claim));
-        let resumed_ttl = left.as_ref().and_then(|left| left.ttl);
-        let resume = left.map(|left| left.resume);
-        Ok(Self { state, readiness: readiness.transpose()?, resume, resumed_ttl, contested })
+        Ok(Self { state, readiness, left })
     }
 
     /// Removes the stale readiness file of a configuration that is missing or invalid, if its path can be found: an agent that
@@ -67,18 +53,18 @@ impl Files {
         let named = environment.readiness_file().map(Path::to_path_buf).or_else(|| readiness_file(&text));
         let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|about| about.is_file());
         let Some(path) = named.filter(is_file) else { return };
-        let claim = Claim::take(&path);
-        if claim.is_ok()
+        let lock = files::lock_beside(&path);
+        if lock.is_ok()
             && let Err(error) = files::remove(&path)
         {
             warn!(%error, "{READINESS_FILE_LEFT}");
         }
     }
 
-    /// Writes this process into the lock files.
-    pub(super) fn introduce(&self, claimant: &Claimant) {
-        let kept = self.readiness.iter().chain(self.state.as_ref().map(StateFile::kept));
-        kept.for_each(|file| file.introduce(claimant));
+    /// Writes the files again that another process has removed or changed.
+    pub(super) fn look(&self) {
+        self.readiness.iter().for_each(KeptFile::look);
+        self.state.iter().for_each(StateFile::look);
     }
 
     /// The tasks that write the files. They end with this value.
@@ -89,6 +75,32 @@ impl Files {
             .into_iter()
             .chain(self.readiness.as_ref().map(KeptFile::task))
     }
+}
+
+/// Locks the readiness file, removes that of an earlier process, and keeps it.
+fn readiness(path: PathBuf) -> Result<KeptFile<String>, LockError> {
+    files::make_folder(&path)?;
+    let mut lock = files::lock_beside(&path)?;
+    files::remove(&path)?;
+    let mut written = None;
+    Ok(KeptFile::start(path.clone(), move |content: Option<&String>| -> Result<(), LockError> {
+        if !files::is_at(&lock, &files::beside(&path)) {
+            files::make_folder(&path)?;
+            lock = files::lock_beside(&path)?;
+        }
+        let Some(content) = content else {
+            written = None;
+            return Ok(files::remove(&path)?);
+        };
+        if !files::has(&path, content) {
+            if written.as_ref() == Some(content) {
+                warn!(path = %path.display(), "{FILE_RESTORED}; writing it again");
+            }
+            files::replace(&path, content.as_bytes(), READABLE)?;
+        }
+        written = Some(content.clone());
+        Ok(())
+    }))
 }
 
 /// The readiness file that a configuration's text names. In invalid YAML the section `readiness` may still be readable.

@@ -62,7 +62,6 @@ impl Journal {
             Notice::SessionStarted { session, resumed: false } | Notice::SessionEnded { session } => {
                 Some(session.to_string())
             }
-            Notice::SessionTaken { session } => Some(format!("another process has resumed {session}")),
             Notice::Failing { failure, .. } => Some(failure.text.clone()),
             Notice::Waiting { position: Some(position), taken, limit, .. } => {
                 Some(format!("position {position} in the queue, {taken} of {limit} slots taken"))
@@ -111,7 +110,7 @@ impl Journal {
 pub(super) fn event_of(notice: &Notice) -> Option<Event> {
     Some(match notice {
         Notice::SessionStarted { .. } => Event::SessionStarted,
-        Notice::SessionTaken { .. } | Notice::SessionEnded { .. } => Event::SessionEnded,
+        Notice::SessionEnded { .. } => Event::SessionEnded,
         Notice::Failing { .. } => Event::Failing,
         Notice::Recovered { .. } => Event::Recovered,
         Notice::Waiting { .. } => Event::Waiting,

@@ -41,13 +41,12 @@ use crate::clock::{self, Alarm};
 use crate::config::{Config, Faults, Loaded, LogFormat, LogLevel, Mode};
 use crate::control::request::Request;
 use crate::exit::{Ended, Exit};
-use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
 use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::session_node::Sessions;
 use crate::shutdown::{SignalRequest, SignalRequests};
-use crate::status::{Configuration, Snapshot};
+use crate::status::{Configuration, ReloadSignals, Snapshot};
 use crate::telemetry;
 use crate::waiting::Wait;
 use crate::watchdog::{HEARTBEAT, Watchdog};
@@ -74,6 +73,7 @@ pub use publish::before_start;
 use publish::{PUBLISH_INTERVAL, Unpublished};
 use reload::{Deferred, Reload, Watch};
 pub use reload::{Fingerprints, fingerprints};
+use state_file::Left;
 
 /// Answers that are handled before the rest of the round.
 const MAX_ANSWERS_PER_ROUND: usize = 256;
@@ -127,7 +127,6 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
         Ok(read) => {
             let (client, seen) = read?;
             let mut agent = Agent::start(parts, client)?;
-            agent.publish_signals();
             agent.watch(agent.parts.source.clone().into_iter().chain(seen).collect());
             Box::pin(agent.run()).await
         }
@@ -163,8 +162,6 @@ struct Agent {
     /// Changes that automatic reloads have left to an explicit one.
     deferred: Deferred,
     configuration: Configuration,
-    /// Reloads that SIGHUP has requested.
-    signals: Signals,
     /// The agent runs a command. No reload releases the slots that the command was started on.
     is_run: bool,
     /// The leases of the control endpoints' clients.
@@ -204,19 +201,21 @@ impl Agent {
     fn start(mut parts: Parts, client: Client) -> anyhow::Result<Self> {
         let now = clock::now();
         let before = Arc::clone(&parts.status.borrow());
-        let (begun, configuration) = (before.id, before.configuration);
+        let is_run = parts.command.is_some();
+        // Under `slotkeeper run`, SIGHUP goes to the command.
+        let signals = (!is_run).then(ReloadSignals::default);
+        let (begun, configuration) = (before.id, Configuration { signals, ..before.configuration.clone() });
         let config = &parts.config;
         let beside = config.workload.as_ref().map(Beside::of).transpose()?;
-        let resume = parts.files.resume.take();
+        let left = parts.files.left.take();
+        if let Some(Left { resume, ttl }) = &left {
+            client.remember(resume.session.as_str(), Some(*ttl));
+        }
+        let resume = left.map(|left| left.resume);
         let together = translate::together(config, resume.as_ref());
         let resumes = resume.is_some();
-        if let Some(resume) = &resume {
-            // An older version has not recorded the TTL.
-            let ttl = parts.files.resumed_ttl.unwrap_or(config.session.ttl);
-            client.remember(resume.session.as_str(), Some(ttl));
-        }
         let start = translate::start(config, translate::held(config), resume);
-        let start = Start { together, contested: parts.files.contested, ..start };
+        let start = Start { together, ..start };
         let mut labels = Labels::new(config.naming);
         for entry in config.entries() {
             if entry.mode == Mode::Hold {
@@ -243,8 +242,7 @@ impl Agent {
             watch: None,
             deferred: Deferred::new(),
             configuration,
-            signals: Signals::default(),
-            is_run: parts.command.is_some(),
+            is_run,
             leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: Requests::new(config.session.ttl),
             alarm: Alarm::new().context("cannot create a timer")?,
@@ -313,8 +311,7 @@ impl Agent {
                 continue;
             }
             let is_over = self.ending.drain().is_some_and(|drain| drain.ends <= now);
-            if self.everything_has_ended() || self.leaves_contested(now) || is_over {
-                self.forget_contested().await;
+            if self.everything_has_ended() || is_over {
                 return Ok(self.finish().await);
             }
             let is_left = self.ending.drain().is_some() && !self.is_released();

@@ -22,11 +22,8 @@ impl Agent {
             let label = self.labels.forget(name);
             self.forget_removed(&label);
         }
-        if let Notice::SessionTaken { .. } = notice {
-            // The next process would resume that session at once, while another one holds its slots.
-            if let Some(state) = &self.parts.files.state {
-                state.forget();
-            }
+        if let Notice::Renewed { .. } = notice {
+            self.parts.files.look();
         }
         if let Notice::Evicted { name, held, by } = notice {
             self.evicted(name, *held, by);

@@ -32,7 +32,7 @@ pub fn before_start(now: Moment) -> Snapshot {
     let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
     let (stage, started_up) = (Stage::Starting, false);
     let (consul, session, semaphores, locks) = (ConsulReport::default(), None, Vec::new(), Vec::new());
-    let configuration = Configuration { loaded_at: now, last_reload: LastReload::None };
+    let configuration = Configuration { loaded_at: now, last_reload: LastReload::None, signals: None };
     Snapshot {
         id,
         changes,
@@ -120,7 +120,7 @@ impl Agent {
             addresses: snapshot::addresses(&self.client),
             session_node_refusal: self.sessions.refusal().map(str::to_owned),
         };
-        snapshot.configuration = self.configuration;
+        snapshot.configuration = self.configuration.clone();
         if let Some(session) = &mut snapshot.session {
             session.created_at = self.session_created_at;
         }

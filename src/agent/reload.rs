@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -22,13 +21,12 @@ use crate::about::log_about;
 use crate::clock;
 use crate::config::{Entry, Mode};
 use crate::control::request::{NoReload, Reloaded};
-use crate::files::claimant::{Claimant, SignalAnswer};
 use crate::log_events::{
     CHANGE_DEFERRED, CONFIGURATION_WARNING, ENTRY_NOT_IN_GROUP, ENTRY_PENDING, FILES_CHANGED, RELOAD_FAILED,
     RELOAD_READ_DISCARDED, RELOAD_READ_STUCK, RELOADED, SETTING_NOT_CHANGED,
 };
 use crate::schema_version::SchemaVersion;
-use crate::status::{Configuration, LastReload};
+use crate::status::{LastReload, SignalAnswer};
 #[cfg(test)]
 pub(crate) use compare::is_fixed;
 use compare::{Changes, compare};
@@ -67,9 +65,11 @@ pub(super) enum Caller {
 impl Agent {
     /// Handles a SIGHUP.
     pub(super) fn sighup_received(&mut self) {
-        self.signals.asked += 1;
-        self.publish_signals();
-        self.request_reload(Manner::Explicit, Some(Caller::Signal(self.signals.asked)));
+        let caller = self.configuration.signals.as_mut().map(|signals| {
+            signals.received += 1;
+            Caller::Signal(signals.received)
+        });
+        self.request_reload(Manner::Explicit, caller);
     }
 
     /// Handles a change of the configuration's files.
@@ -105,25 +105,16 @@ impl Agent {
                 // The client may have disconnected.
                 Caller::Control(reply) => drop(reply.send(answer.clone())),
                 Caller::Signal(number) => {
-                    self.signals.answered = number;
-                    self.signals.answer = Some(match answer {
-                        Ok(reloaded) => SignalAnswer::Reloaded(reloaded.clone()),
-                        Err(refusal) => SignalAnswer::Refused(refusal.to_string()),
-                    });
-                    self.publish_signals();
+                    if let Some(signals) = &mut self.configuration.signals {
+                        signals.answered = number;
+                        signals.answer = Some(match answer {
+                            Ok(reloaded) => SignalAnswer::Reloaded(reloaded.clone()),
+                            Err(refusal) => SignalAnswer::Refused(refusal.to_string()),
+                        });
+                    }
                 }
             }
         }
-    }
-
-    /// Writes the agent's process id and the results of signals into its lock files, where `slotkeeper reload` reads them.
-    pub(super) fn publish_signals(&self) {
-        let takes_sighup = !self.is_run;
-        self.parts.files.introduce(&Claimant {
-            pid: process::id(),
-            takes_sighup,
-            signals: self.signals.clone(),
-        });
     }
 
     /// Fails a reload whose read has timed out.
@@ -226,7 +217,7 @@ impl Agent {
         }
         self.add_pending(now);
         self.parts.metrics.reloaded(true);
-        self.configuration = Configuration { loaded_at: now, last_reload: LastReload::Done };
+        (self.configuration.loaded_at, self.configuration.last_reload) = (now, LastReload::Done);
         self.log_deferred(deferred);
         self.log_reloaded(changes)
     }

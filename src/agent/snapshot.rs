@@ -145,7 +145,7 @@ pub(super) fn snapshot(
         }
     }
     let (started_up, changes, consul) = (false, Arc::default(), status::ConsulReport::default());
-    let configuration = Configuration { loaded_at: started_at, last_reload: LastReload::None };
+    let configuration = Configuration { loaded_at: started_at, last_reload: LastReload::None, signals: None };
     let who = keeper.who().clone();
     Snapshot {
         id,

@@ -83,9 +83,7 @@ pub(super) fn start(
         who: identity(&config.identity),
         wall: clock::wall(),
         seed: fastrand::u64(..),
-        nonce: fastrand::u64(..),
         resume,
-        contested: false,
         semaphores,
         together: Vec::new(),
     }

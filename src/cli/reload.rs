@@ -1,44 +1,39 @@
 //! `slotkeeper reload`: reloads the local agent's configuration.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, header};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::local::exchange_over;
+use super::local::{self, NOT_AN_AGENT, exchange_over};
 use super::output::ResultOutput;
 use super::{Exit, block_on, print_message};
-use crate::clock;
 use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
-use crate::control::request::Reloaded;
 use crate::duration::{self, show};
 use crate::escape::escape_control_chars;
-use crate::files::claimant::{Found, NotFound, SignalAnswer, find};
+use crate::status::{SignalAnswer, Status};
 
-/// Time between two checks for the agent's answer.
+/// Time between two looks for the agent's answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Checks for an agent that has not yet written its claim.
-const LOOKS: u32 = 10;
 /// The largest token file, in bytes.
 const MAX_TOKEN: u64 = 4 * 1024;
 
 /// Have the local agent reload its configuration and apply all of it.
 ///
-/// The command calls control.listen if the configuration has it. Otherwise it sends SIGHUP to the process that has claimed
-/// readiness.file or session.state_file. Run it where the agent runs, as its user, with its environment. The agent releases
-/// entries that were removed from the configuration, which an automatic reload does not.
+/// The command calls control.listen if the configuration has it. Otherwise it sends SIGHUP to the process that answers at
+/// http.listen. Run it where the agent runs, as its user, with its environment. The agent releases entries that were removed
+/// from the configuration, which an automatic reload does not.
 ///
 /// Exits with 0 when it is done, with 78 if the agent refused the configuration, and with 1 if no agent was found or none answered.
 #[derive(Debug, Args)]
@@ -58,201 +53,144 @@ impl Reload {
         let loaded = config::load(&self.config, &Overrides::default(), &Environment::of_process());
         let Loaded { config, .. } =
             loaded.context("the request was not sent, since the agent would refuse this configuration")?;
+        match block_on(self.ask(&config))?? {
+            SignalAnswer::Reloaded(reloaded) => {
+                self.output.print(&reloaded, |reloaded| escape_control_chars(&reloaded.to_string()))?;
+                Ok(Exit::Done)
+            }
+            SignalAnswer::Refused(why) => {
+                print_message(escape_control_chars(&why))?;
+                Ok(Exit::Config)
+            }
+        }
+    }
+
+    async fn ask(&self, config: &Config) -> anyhow::Result<SignalAnswer> {
         let mut failures = Vec::new();
         if let Some(control) = &config.control {
-            match block_on(ask(control, self.timeout))?? {
-                Asked::Answered(status, text) => return self.answered(status, &text),
-                Asked::NoAgent(why) => failures.push(why),
-            }
-        }
-        match agents(&config, &mut failures).as_slice() {
-            [] => {
-                if failures.is_empty() {
-                    failures.push(
-                        "the agent cannot be found without control.listen, readiness.file or session.state_file; set one of them, \
-                         or send SIGHUP to a `slotkeeper agent` process (`slotkeeper run` passes it on to the command)"
-                            .to_owned(),
-                    );
+            let shown = match &control.listen {
+                Listen::Unix(path) => format!("unix:{}", path.display()),
+                Listen::Tcp(address) => address.to_string(),
+            };
+            let connected = timeout(self.timeout, connect(&control.listen)).await;
+            match connected.unwrap_or_else(|_late| Err(io::ErrorKind::TimedOut.into())) {
+                Ok(stream) => {
+                    let late = |_| Err(anyhow::anyhow!("no response within {}", show(self.timeout)));
+                    let answer = timeout(self.timeout, request(stream, control)).await.unwrap_or_else(late);
+                    let (status, text) =
+                        answer.with_context(|| format!("cannot reload at control.listen, {shown}"))?;
+                    return answered(status, &text);
                 }
-                print_message(format!("no running agent was found:\n  {}", failures.join("\n  ")))?;
-                Ok(Exit::Failed)
-            }
-            [(path, agent)] => self.signal(path, agent),
-            several => {
-                let named = |(path, found): &(&Path, Found)| {
-                    format!("{} belongs to process {}", path.display(), found.claimant.pid)
-                };
-                let several: Vec<_> = several.iter().map(named).collect();
-                print_message(format!(
-                    "nothing was sent, since these are two agents: {}; reload each with its own configuration and environment",
-                    several.join(", and ")
-                ))?;
-                Ok(Exit::Failed)
+                Err(error) => failures.push(format!("no agent listens at control.listen, {shown}: {error}")),
             }
         }
+        match config.http.listen.map(|address| address.to_string()) {
+            Some(address) => match status(&address, self.timeout).await {
+                Ok(status) => return self.signal(&address, &status).await,
+                Err(error) => failures.push(error.to_string()),
+            },
+            None => failures.push(
+                "the agent cannot be found without control.listen or http.listen; set one of them, or send SIGHUP to a \
+                 `slotkeeper agent` process (`slotkeeper run` passes it on to the command)"
+                    .to_owned(),
+            ),
+        }
+        bail!("no running agent was found:\n  {}", failures.join("\n  "))
     }
 
-    /// Sends SIGHUP and waits for the outcome.
-    fn signal(&self, path: &Path, agent: &Found) -> anyhow::Result<Exit> {
-        let Found { claimant, process } = agent;
-        let pid = claimant.pid;
-        if !claimant.takes_sighup {
-            print_message(format!(
+    /// Sends SIGHUP to the agent that has this status, and waits until the status has the answer.
+    async fn signal(&self, address: &str, before: &Status) -> anyhow::Result<SignalAnswer> {
+        let pid = before.agent.who.pid.context("the agent is starting; try again")?;
+        let Some(signals) = before.reload_signals() else {
+            bail!(
                 "nothing was sent to process {pid}: it is `slotkeeper run`, which passes SIGHUP on to the command. It reloads changed \
                  files by itself; for an explicit reload, set control.listen"
-            ))?;
-            return Ok(Exit::Failed);
-        }
-        let asked = claimant.signals.asked;
-        pidfd_send_signal(process, Signal::HUP)
+            );
+        };
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| is_agent(pid));
+        let process = process.with_context(|| {
+            format!("the agent that answers is not process {pid} here: it runs in another container; run the command in that one")
+        })?;
+        kill_process(process, Signal::HUP)
             .with_context(|| format!("cannot signal the agent, process {pid}"))?;
-        let until = clock::now() + self.timeout;
+        let until = Instant::now() + self.timeout;
         loop {
-            let ended = has_ended(process, LOOK_EVERY)?;
-            // The file may be in the middle of a write.
-            let signals =
-                find(path).ok().filter(|found| found.claimant.pid == pid).map(|found| found.claimant.signals);
-            match signals.filter(|signals| signals.answered > asked).and_then(|signals| signals.answer) {
-                Some(SignalAnswer::Reloaded(reloaded)) => return self.done(&reloaded),
-                Some(SignalAnswer::Refused(why)) => return refused(&why),
-                None if ended => {
-                    print_message(format!("the agent, process {pid}, ended during the reload"))?;
-                    return Ok(Exit::Failed);
-                }
-                None if until <= clock::now() => {
-                    print_message(format!(
-                        "the agent, process {pid}, has not answered SIGHUP within {}; see its log",
-                        show(self.timeout)
-                    ))?;
-                    return Ok(Exit::Failed);
-                }
-                None => {}
+            sleep(LOOK_EVERY).await;
+            let now = status(address, until.saturating_duration_since(Instant::now())).await.ok();
+            let now = now.as_ref().filter(|status| status.agent.who.pid == Some(pid));
+            let answered = now.and_then(Status::reload_signals).filter(|now| now.answered > signals.received);
+            if let Some(answer) = answered.and_then(|signals| signals.answer.clone()) {
+                return Ok(answer);
             }
+            ensure!(is_agent(pid), "the agent, process {pid}, ended during the reload");
+            ensure!(
+                Instant::now() < until,
+                "the agent, process {pid}, has not answered SIGHUP within {}; see its log",
+                show(self.timeout)
+            );
         }
-    }
-
-    /// Prints the answer of the control endpoints.
-    fn answered(&self, status: StatusCode, text: &str) -> anyhow::Result<Exit> {
-        #[derive(Deserialize)]
-        struct Refusal {
-            error: String,
-        }
-        if status == StatusCode::OK {
-            let reloaded = serde_json::from_str(text)
-                .context("the response at control.listen is not from an agent of this version")?;
-            return self.done(&reloaded);
-        }
-        let why = serde_json::from_str::<Refusal>(text)
-            .map_or_else(|_| format!("status {status}"), |refusal| refusal.error);
-        if status == StatusCode::UNPROCESSABLE_ENTITY {
-            return refused(&why);
-        }
-        print_message(escape_control_chars(&why))?;
-        Ok(Exit::Failed)
-    }
-
-    fn done(&self, reloaded: &Reloaded) -> anyhow::Result<Exit> {
-        self.output.print(reloaded, |reloaded| escape_control_chars(&reloaded.to_string()))?;
-        Ok(Exit::Done)
     }
 }
 
-/// Waits for the process's end, for at most that time.
-fn has_ended(process: &OwnedFd, time: Duration) -> io::Result<bool> {
-    let time = Timespec::try_from(time).map_err(io::Error::other)?;
-    let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&time));
-    match ended {
-        Ok(ended) => Ok(ended > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+/// The status of the agent that listens there.
+async fn status(address: &str, within: Duration) -> anyhow::Result<Status> {
+    let answer = local::get(address, "/v1/status", within).await?;
+    serde_json::from_str(&answer.text).map_err(|_| anyhow::anyhow!(NOT_AN_AGENT))
 }
 
-/// The agents that have claimed a file of the configuration, without duplicates.
-fn agents<'c>(config: &'c Config, failures: &mut Vec<String>) -> Vec<(&'c Path, Found)> {
-    let mut agents: Vec<(&Path, Found)> = Vec::new();
-    for path in config.readiness.iter().chain(&config.session.state_file) {
-        match look_for(path) {
-            Ok(found) if agents.iter().any(|(_, other)| other.claimant.pid == found.claimant.pid) => {}
-            Ok(found) => agents.push((path, found)),
-            Err(why) => failures.push(why.to_string()),
-        }
-    }
-    agents
+/// Whether the process with that number is an agent. In another container the number is another process's.
+fn is_agent(pid: u32) -> bool {
+    let read = |process: &str, file: &str| fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
+    let pid = pid.to_string();
+    let arguments = read(&pid, "cmdline");
+    read(&pid, "comm") == read("self", "comm")
+        && arguments.split(|byte| *byte == 0).any(|one| one == b"agent")
 }
 
-/// Reads the claim of an agent that may be writing it.
-fn look_for(path: &Path) -> Result<Found, NotFound> {
-    for _ in 0..LOOKS {
-        match find(path) {
-            Err(NotFound::Unclear(_)) => drop(poll(&mut [], Timespec::try_from(LOOK_EVERY).ok().as_ref())),
-            found => return found,
-        }
-    }
-    find(path)
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+async fn connect(listen: &Listen) -> io::Result<Box<dyn Stream>> {
+    Ok(match listen {
+        Listen::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        Listen::Tcp(address) => Box::new(TcpStream::connect(address).await?),
+    })
 }
 
-/// The outcome of a request to the control endpoints.
-enum Asked {
-    /// The agent's answer.
-    Answered(StatusCode, String),
-    /// No agent listens there: the reason.
-    NoAgent(String),
-}
-
-async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
-    let until = tokio::time::Instant::now() + within;
-    let request = |host: &str, token: Option<String>| {
-        let mut request =
-            Request::post("/v1/reload").header(header::HOST, host).header(header::CONTENT_LENGTH, 0);
-        if let Some(token) = token {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-        }
-        request.body(Empty::<Bytes>::new())
-    };
-    let (shown, exchanged) = match &control.listen {
-        Listen::Unix(path) => {
-            let shown = format!("unix:{}", path.display());
-            match UnixStream::connect(path).await {
-                Ok(stream) => {
-                    let request = request("slotkeeper", None)?;
-                    (shown, timeout_at(until, exchange_over(stream, request)).await)
-                }
-                Err(error) => return Ok(no_agent(&shown, &error)),
-            }
-        }
+async fn request(stream: Box<dyn Stream>, control: &Control) -> anyhow::Result<(StatusCode, String)> {
+    let request = Request::post("/v1/reload").header(header::CONTENT_LENGTH, 0);
+    let request = match &control.listen {
+        Listen::Unix(_) => request.header(header::HOST, "slotkeeper"),
         Listen::Tcp(address) => {
-            let shown = address.to_string();
-            match timeout_at(until, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    let request = request(&shown, Some(token(&control.token_file)?))?;
-                    (shown, timeout_at(until, exchange_over(stream, request)).await)
-                }
-                Ok(Err(error)) => return Ok(no_agent(&shown, &error)),
-                Err(_late) => return Ok(no_agent(&shown, &io::ErrorKind::TimedOut.into())),
-            }
+            let token = format!("Bearer {}", token(&control.token_file)?);
+            request.header(header::HOST, address.to_string()).header(header::AUTHORIZATION, token)
         }
     };
-    let exchanged = exchanged.map_err(|_late| anyhow::anyhow!("no response within {}", show(within)));
-    let (status, text) = exchanged
-        .and_then(|exchanged| exchanged)
-        .with_context(|| format!("cannot reload at control.listen, {shown}"))?;
-    Ok(Asked::Answered(status, text))
+    exchange_over(stream, request.body(Empty::<Bytes>::new())?).await
 }
 
-fn no_agent(address: &str, error: &io::Error) -> Asked {
-    Asked::NoAgent(format!("no agent listens at control.listen, {address}: {error}"))
+/// The answer of the control endpoints.
+fn answered(status: StatusCode, text: &str) -> anyhow::Result<SignalAnswer> {
+    #[derive(Deserialize)]
+    struct Refusal {
+        error: String,
+    }
+    if status == StatusCode::OK {
+        let reloaded = serde_json::from_str(text);
+        let reloaded =
+            reloaded.context("the response at control.listen is not from an agent of this version")?;
+        return Ok(SignalAnswer::Reloaded(reloaded));
+    }
+    let refusal = serde_json::from_str::<Refusal>(text);
+    let why = refusal.map_or_else(|_| format!("status {status}"), |refusal| refusal.error);
+    ensure!(status == StatusCode::UNPROCESSABLE_ENTITY, escape_control_chars(&why));
+    Ok(SignalAnswer::Refused(why))
 }
 
 /// The token of a file, whatever its owner.
 fn token(path: &Path) -> anyhow::Result<String> {
-    let cannot = || format!("cannot read control.token_file, {}", path.display());
     let mut text = String::new();
-    File::open(path).and_then(|file| file.take(MAX_TOKEN).read_to_string(&mut text)).with_context(cannot)?;
+    let read = File::open(path).and_then(|file| file.take(MAX_TOKEN).read_to_string(&mut text));
+    read.with_context(|| format!("cannot read control.token_file, {}", path.display()))?;
     Ok(text.trim().to_owned())
-}
-
-fn refused(why: &str) -> anyhow::Result<Exit> {
-    print_message(escape_control_chars(why))?;
-    Ok(Exit::Config)
 }

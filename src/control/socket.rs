@@ -1,6 +1,6 @@
 //! A unix socket that belongs to this process alone.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::files::{self, FileError, claim::Claim};
+use crate::files::{self, FileError};
 use slotkeeper_serve::Listen;
 
 /// Access for owner and group: other users of the folder must not acquire slots.
@@ -21,7 +21,7 @@ const MODE: u32 = 0o660;
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    _claim: Claim,
+    _lock: File,
 }
 
 impl Socket {
@@ -38,9 +38,9 @@ impl Socket {
             Err(error) => return Err(error).with_context(|| format!("cannot inspect {}", path.display())),
         };
         files::make_folder(path)?;
-        let claim = Claim::take(path)?;
+        let lock = files::lock_beside(path)?;
         if is_left {
-            // A killed process left it: the claim proves that no process listens there.
+            // A killed process left it: the lock proves that no process listens there.
             remove(path).with_context(|| format!("cannot remove the socket {}", path.display()))?;
         }
         let cannot = || format!("cannot listen at {}", path.display());
@@ -57,7 +57,7 @@ impl Socket {
             let _ = fs::remove_file(&hidden);
         }
         placed.with_context(cannot)?;
-        Ok(Self { listener, path: path.to_owned(), _claim: claim })
+        Ok(Self { listener, path: path.to_owned(), _lock: lock })
     }
 }
 

@@ -1,22 +1,24 @@
 //! Files that other processes read while the agent writes them.
 
-pub mod claim;
-pub mod claimant;
 mod kept;
+mod lock;
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use thiserror::Error;
 
-pub use claim::{Claim, ClaimError, ClaimId};
 pub use kept::KeptFile;
+pub use lock::{LockError, beside, check_unlocked, is_at, lock, lock_beside};
 
 /// A folder where a file is configured.
 const FOUND_FOLDER: &str = "it is a folder";
+
+/// The advice after a failed write.
+const WRITABLE: &str = "see that its folder exists, has room and is writable for this user";
 
 /// Users that could write to a folder could replace the files in it.
 const FOLDER: u32 = 0o755;
@@ -35,7 +37,8 @@ pub struct FileError {
 }
 
 impl FileError {
-    fn open(path: &Path, cause: io::Error) -> Self {
+    /// The file cannot be opened or created.
+    pub fn open(path: &Path, cause: io::Error) -> Self {
         let advice = "see that its folder is there and writable for this user";
         Self::new("open", path, advice, cause)
     }
@@ -56,8 +59,10 @@ impl FileError {
     /// Whether the configuration names a path that slotkeeper must not use.
     pub fn is_misplaced(error: &anyhow::Error) -> bool {
         error.chain().any(|cause| {
-            let claimed = cause.downcast_ref::<ClaimError>();
-            let file = claimed.and_then(ClaimError::file).or_else(|| cause.downcast_ref::<Self>());
+            let file = match cause.downcast_ref() {
+                Some(LockError::File(file)) => Some(file),
+                Some(LockError::InUse { .. }) | None => cause.downcast_ref::<Self>(),
+            };
             file.is_some_and(|file| file.misplaced)
         })
     }
@@ -121,48 +126,67 @@ fn is_trusted(about: &Metadata) -> bool {
     about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Opens a file of an earlier process of this user, without blocking, as on a pipe.
+/// Checks that nobody but this user and root may have written the file.
 ///
 /// # Errors
 ///
-/// It is missing or unreadable; it is not a regular file, belongs to another user, or every user may write to it.
-pub fn open_own(path: &Path) -> io::Result<File> {
-    let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+/// It is not a regular file, has several names, belongs to another user, or every user may write to it.
+pub fn check_own(file: &File) -> io::Result<()> {
     let about = file.metadata()?;
     let wrong = if !about.is_file() {
         "it is not a regular file".to_owned()
+    } else if about.nlink() > 1 {
+        "it has several names (hard links)".to_owned()
     } else if !is_trusted(&about) {
         format!("it belongs to user {}", about.uid())
     } else if about.permissions().mode() & 0o002 != 0 {
         "every user may write to it".to_owned()
     } else {
-        return Ok(file);
+        return Ok(());
     };
     Err(io::Error::other(wrong))
+}
+
+/// Whether this user's file at the path has this content.
+pub fn has(path: &Path, content: &str) -> bool {
+    let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
+    let mut found = Vec::new();
+    let read = OpenOptions::new().read(true).custom_flags(flags).open(path).and_then(|file| {
+        check_own(&file)?;
+        file.take(content.len() as u64 + 1).read_to_end(&mut found)
+    });
+    read.is_ok() && found == content.as_bytes()
 }
 
 fn custom_flags(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap_or(0)
 }
 
-/// Writes a file atomically: a temporary file in the same folder, then a rename. Returns the metadata of the new file.
+/// Writes a file atomically: a temporary file in the same folder, then a rename.
 ///
 /// # Errors
 ///
 /// The folder is missing, read-only or full, or something else than a regular file is at the path. Nothing has changed then.
-pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<Metadata, FileError> {
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
     refuse_special(path)?;
-    let advice = "see that its folder exists, has room and is writable for this user";
-    let failed = |cause| FileError::new("write", path, advice, cause);
-    let temporary = beside(path);
-    let written = write_new(&temporary, content, mode)
-        .and_then(|about| std::fs::rename(&temporary, path).map(|()| about));
+    let failed = |cause| FileError::new("write", path, WRITABLE, cause);
+    let temporary = temporary(path);
+    let written = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|cause| {
         // The temporary file is useless. If it cannot be removed, that is part of the same failure.
         let _ = std::fs::remove_file(&temporary);
         failed(cause)
     })
+}
+
+/// Writes a file in place, through the descriptor that has it locked. A write that is cut leaves a part of the content before.
+///
+/// # Errors
+///
+/// The disk is full or fails.
+pub fn overwrite(file: &File, path: &Path, content: &str) -> Result<(), FileError> {
+    let written = file.write_all_at(content.as_bytes(), 0).and_then(|()| file.set_len(content.len() as u64));
+    written.map_err(|cause| FileError::new("write", path, WRITABLE, cause))
 }
 
 /// Creates a file atomically, unless something is at its path, be it a symbolic link. Returns whether it was created.
@@ -171,8 +195,8 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<Metadata, FileE
 ///
 /// The folder is missing, read-only or full, or its file system has no hard links.
 pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<bool, FileError> {
-    let temporary = beside(path);
-    let linked = write_new(&temporary, content, mode).and_then(|_| std::fs::hard_link(&temporary, path));
+    let temporary = temporary(path);
+    let linked = write_new(&temporary, content, mode).and_then(|()| std::fs::hard_link(&temporary, path));
     // The temporary name is not needed any more.
     let _ = std::fs::remove_file(&temporary);
     match linked {
@@ -202,21 +226,20 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<Metadata> {
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // A killed process may have left one: `create_new` would fail, and writing to it might follow a link.
     let _ = std::fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     // The umask has reduced the mode above.
     file.set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(content)?;
-    file.metadata()
+    file.write_all(content)
 }
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
@@ -260,7 +283,7 @@ mod tests {
         }
         for (name, kind) in special {
             let before = std::fs::symlink_metadata(at(name)).unwrap();
-            for done in [replace(&at(name), b"new", 0o600).map(drop), remove(&at(name))] {
+            for done in [replace(&at(name), b"new", 0o600), remove(&at(name))] {
                 let error = anyhow::Error::from(done.unwrap_err());
                 let said = error.to_string();
                 assert!(said.contains(kind) && said.contains("configure "), "{said}");

@@ -2,15 +2,39 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::reload_report::Reloaded;
 use slotkeeper_semaphore::{Moment, Wall};
 
 /// The age of the configuration, and the outcome of the last reload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     /// When it was applied: at the start, or by a reload.
     pub loaded_at: Moment,
     /// The outcome of the last reload.
     pub last_reload: LastReload,
+    /// The reloads by SIGHUP; `None` under `slotkeeper run`, which passes SIGHUP on to its command.
+    pub signals: Option<ReloadSignals>,
+}
+
+/// Reloads by SIGHUP. `slotkeeper reload` reads here what became of its signal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadSignals {
+    /// The signals that the agent has received.
+    pub received: u64,
+    /// The number of the last one that is answered.
+    pub answered: u64,
+    /// Its answer.
+    pub answer: Option<SignalAnswer>,
+}
+
+/// The outcome of a reload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalAnswer {
+    /// The changes.
+    Reloaded(Reloaded),
+    /// Why nothing has changed.
+    Refused(String),
 }
 
 /// The outcome of the last reload.
@@ -38,10 +62,17 @@ pub(super) struct ConfigurationReport {
     /// The outcome of the last reload.
     #[serde(default)]
     last_reload: LastReload,
+    /// The reloads by SIGHUP; null if the process passes SIGHUP on to its command.
+    pub(super) signals: Option<ReloadSignals>,
 }
 
 impl Configuration {
-    pub(super) fn report(self, wall: Wall) -> ConfigurationReport {
-        ConfigurationReport { loaded_at: wall.text(self.loaded_at), last_reload: self.last_reload }
+    pub(super) fn report(&self, wall: Wall) -> ConfigurationReport {
+        let Self { loaded_at, last_reload, signals } = self;
+        ConfigurationReport {
+            loaded_at: wall.text(*loaded_at),
+            last_reload: *last_reload,
+            signals: signals.clone(),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A readiness file on a full disk, and on a read-only one.
+//! Files on a full disk, and on a read-only one.
 //!
 //! The disk is a small one in memory, in a mount namespace of the agent's own.
 
@@ -58,4 +58,13 @@ fn a_folder_that_cannot_be_written_to_is_refused_at_the_start() {
     assert_eq!(agent.ended().code(), Some(1));
     let log = agent.log();
     assert!(log.contains("disk/ready") && log.contains("Read-only file system"), "{log}");
+    // The same for the state file, with the readiness file elsewhere.
+    let home = Home::new();
+    let state = format!("SLOTKEEPER_STATE_FILE={}", home.path("disk/state").display());
+    let ready = format!("SLOTKEEPER_READINESS_FILE={}", home.path("ready").display());
+    let prepare = format!("mount -o remount,ro $0 && export '{state}' '{ready}' &&");
+    let mut agent = on_a_small_disk(&consul, &home, &prepare);
+    assert_eq!(agent.ended().code(), Some(1));
+    let log = agent.log();
+    assert!(log.contains("cannot open") && log.contains("disk/state: Read-only file system"), "{log}");
 }

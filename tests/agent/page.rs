@@ -242,7 +242,7 @@ fn tools(folder: &Path, ports: &Ports) {
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(crate::support::consul::binary(), bin.join("consul")).unwrap();
     let script = format!(
-        "#!/bin/sh\ncase $1 in agent | wait | probe | status)\n\
+        "#!/bin/sh\ncase $1 in agent | wait | probe | reload | status)\n\
          export SLOTKEEPER_HTTP_LISTEN=${{SLOTKEEPER_HTTP_LISTEN:-{}}} ;; esac\nexec {BINARY} \"$@\"\n",
         ports.addr(0)
     );

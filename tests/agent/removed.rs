@@ -1,29 +1,29 @@
-//! An agent whose files are removed or replaced while it runs, and another that comes upon them.
+//! An agent whose files are removed, replaced, copied or cut, and another that comes upon them.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use slotkeeper::internals::log_events;
 
-use crate::consul::Newer;
+use crate::consul::Consul;
 use crate::hold::ONE;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::proxy::Proxy;
 use crate::wait_for;
 
-const FILES: [&str; 4] = ["ready", "ready.lock", "state/session.json", "state/session.json.lock"];
+const FILES: [&str; 3] = ["ready", "ready.lock", "state/session.json"];
 
-fn home(consul: &Newer) -> Home {
-    home_at(&consul.address())
+/// A home whose state file lies at this path.
+fn home_with(consul: &Consul, state: &str) -> Home {
+    let home = Home::new();
+    home.configure(&consul.address(), &ONE.replace("ttl: 10s", &format!("ttl: 10s, state_file: '{state}'")));
+    home
 }
 
-fn home_at(address: &str) -> Home {
-    let home = Home::new();
-    let session = "ttl: 30s, state_file: $HOME/state/session.json";
-    home.configure(address, &ONE.replace("ttl: 10s", session));
-    home
+fn home(consul: &Consul) -> Home {
+    home_with(consul, "$HOME/state/session.json")
 }
 
 /// One that holds, with all of its files, of which the state file knows of its slot.
@@ -37,200 +37,157 @@ fn held(home: &Home) -> Agent {
     agent
 }
 
+fn kill(agent: &mut Agent) {
+    agent.signal(Signal::KILL);
+    agent.ended();
+}
+
+/// One that does not resume the session that the state file names, and says why.
+fn assert_begins_anew(home: &Home, state: &Path, session: &str, why: &str) {
+    let mut agent = Agent::start(home);
+    // The slot is that of the other session, so that this one waits.
+    agent.await_state("waiting");
+    let log = agent.log();
+    assert!(log.contains(log_events::STATE_FILE_IGNORED) && log.contains(why), "{log}");
+    let own = agent.session();
+    assert_ne!(own, session);
+    wait_for("the new session in the state file", || {
+        fs::read_to_string(state).is_ok_and(|text| text.contains(&own) && !text.contains(session))
+    });
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+}
+
 #[test]
-fn of_two_agents_with_one_session_the_first_has_lost_it_before_the_second_is_ready() {
-    let consul = Newer::start();
+fn a_copy_of_a_state_file_is_not_resumed_beside_its_agent_nor_after_it() {
+    let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
     let mut first = held(&home);
-    let (session, token) = (first.session(), first.semaphore()["fencing_token"].clone());
-    // It stands still meanwhile: otherwise it would claim its files again.
-    first.signal(Signal::STOP);
-    for lock in ["ready.lock", "state/session.json.lock"] {
-        fs::remove_file(home.path(lock)).unwrap();
-    }
-    let mut second = Agent::start(&home);
-    let mark = || operator.entry("service/s", &session)["nonce"].as_str().map(str::len);
-    wait_for("the second one's nonce", || mark() == Some(16));
-    first.signal(Signal::CONT);
-    wait_for("the second one to be ready", || {
-        let (first, second) = (first.is_ready(), second.is_ready());
-        assert!(!(first && second), "both are ready");
-        second
-    });
-    assert_eq!((second.session(), &second.semaphore()["fencing_token"]), (session.clone(), &token));
-    assert!(second.log().contains(log_events::STATE_FILE_CONTESTED), "{}", second.log());
-    let lost = "slotkeeper_slots_lost_total{reason=\"session_taken\",semaphore=\"s\"}";
-    assert_eq!(first.metric(lost), 1.0, "{}", first.log());
-    assert!(first.log().contains(log_events::SESSION_TAKEN), "{}", first.log());
-    first.await_state("waiting");
-    assert_ne!(first.session(), session);
+    let (session, copies) = (first.session(), tempfile::tempdir().unwrap());
+    let copy = copies.path().join("session.json");
+    fs::copy(home.path("state/session.json"), &copy).unwrap();
+    let apart = home_with(&consul, copy.to_str().unwrap());
+    assert_begins_anew(&apart, &copy, &session, "it is a copy");
+    assert!(first.is_ready() && first.ready_file().exists());
     assert_eq!(operator.holders("service/s"), std::slice::from_ref(&session));
-    // Nor does it touch what is the second one's when it goes.
+    fs::copy(home.path("state/session.json"), &copy).unwrap();
+    kill(&mut first);
+    assert_begins_anew(&apart, &copy, &session, "it is a copy");
+    // The file itself still resumes it.
+    let mut first = held(&home);
+    assert_eq!(first.session(), session);
     assert_eq!(first.terminate(), Some(0), "{}", first.log());
-    assert!(second.is_ready());
-    wait_for("the readiness file", || second.ready_file().exists());
-    assert_eq!(second.ready_file_says()["session"], session);
-    assert!(fs::read_to_string(home.path("state/session.json")).unwrap().contains(&session));
-    assert_eq!(second.terminate(), Some(0), "{}", second.log());
     operator.assert_nothing_left("service/s");
 }
 
-/// Another agent on the same semaphore, with a readiness file of its own.
-fn beside(consul: &Newer, state_file: &Path) -> Home {
-    let home = Home::new();
-    let session = format!("ttl: 30s, state_file: '{}'", state_file.display());
-    home.configure(&consul.address(), &ONE.replace("ttl: 10s", &session));
-    home
+#[test]
+fn a_state_file_of_another_machine_or_another_boot_is_not_resumed() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let mut agent = held(&home);
+    let (session, state) = (agent.session(), home.path("state/session.json"));
+    kill(&mut agent);
+    let mut saved: Value = serde_json::from_str(&fs::read_to_string(&state).unwrap()).unwrap();
+    saved["file"]["boot"] = "5b007000-0000-4000-8000-000000000000".into();
+    // In place: it is the same file.
+    fs::write(&state, saved.to_string()).unwrap();
+    assert_begins_anew(&home, &state, &session, "the machine has been restarted since");
 }
 
 #[test]
-fn a_copy_of_its_state_file_takes_the_session_from_an_agent_and_not_its_files() {
-    let consul = Newer::start();
+fn a_state_file_that_was_cut_is_not_resumed() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let mut agent = held(&home);
+    let (session, state) = (agent.session(), home.path("state/session.json"));
+    kill(&mut agent);
+    let text = fs::read_to_string(&state).unwrap();
+    fs::write(&state, &text[..text.len() - 1]).unwrap();
+    assert_begins_anew(&home, &state, &session, "its content is damaged");
+}
+
+#[test]
+fn a_state_file_that_was_removed_has_nothing_to_resume() {
+    let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    let proxy = Proxy::start_apart(consul.address().parse().unwrap());
-    let home = home_at(&proxy.addr().to_string());
-    let mut first = held(&home);
-    let session = first.session();
-    let (state, copies) = (home.path("state/session.json"), tempfile::tempdir().unwrap());
-    let copy = copies.path().join("session.json");
-    fs::copy(&state, &copy).unwrap();
-    let apart = beside(&consul, &copy);
-    // The first one is not soon to have another session.
-    proxy.ignore_next("/v1/session/create");
-    let second = Agent::start(&apart);
-    let mark = || operator.entry("service/s", &session)["nonce"].clone();
-    wait_for("the second one's nonce", || !mark().is_null());
-    let nonce = mark();
-    wait_for("the first one's readiness file to go", || !first.ready_file().exists());
-    assert!(!second.is_ready(), "too late");
-    // It has its state file for itself, and whoever takes that up leaves alone what is the second one's.
-    wait_for("the first one's state file to go", || !state.exists());
-    first.await_state("waiting");
-    let own = first.session();
-    wait_for("the new session in the state file", || {
-        fs::read_to_string(&state).is_ok_and(|text| text.contains(&own) && !text.contains(&session))
-    });
-    first.signal(Signal::KILL);
-    first.ended();
-    let mut first = Agent::start(&home);
-    first.await_state("waiting");
-    assert_eq!(first.session(), own);
-    assert_eq!(first.terminate(), Some(0), "{}", first.log());
-    assert!(!state.exists() && copy.exists());
-    assert_eq!((mark(), operator.holders("service/s")), (nonce, vec![session]));
+    let home = home(&consul);
+    let mut agent = held(&home);
+    let session = agent.session();
+    kill(&mut agent);
+    fs::remove_file(home.path("state/session.json")).unwrap();
+    let mut agent = Agent::start(&home);
+    agent.await_state("waiting");
+    assert_ne!(agent.session(), session);
+    assert!(!agent.log().contains(log_events::STATE_FILE_IGNORED), "{}", agent.log());
+    // Its slot is free once the session has ended.
+    operator.destroy(&session);
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
 }
 
 #[test]
-fn an_agent_whose_state_file_is_removed_keeps_its_readiness_file() {
-    let consul = Newer::start();
+fn an_agent_whose_files_another_one_has_by_now_keeps_its_slot_and_leaves_them() {
+    let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
     let mut first = held(&home);
     let (session, state) = (first.session(), home.path("state/session.json"));
-    // It stands still meanwhile: otherwise it would claim the state file again.
+    // It stands still meanwhile: otherwise it would write them again.
     first.signal(Signal::STOP);
-    fs::remove_file(home.path("state/session.json.lock")).unwrap();
-    let apart = beside(&consul, &state);
-    let mut second = Agent::start(&apart);
-    wait_for("the second one's nonce", || !operator.entry("service/s", &session)["nonce"].is_null());
-    first.signal(Signal::CONT);
-    wait_for("the first one's readiness file to go", || !first.ready_file().exists());
-    assert!(!second.is_ready(), "too late");
-    first.await_state("waiting");
-    assert_eq!(first.terminate(), Some(0), "{}", first.log());
-    assert!(fs::read_to_string(&state).unwrap().contains(&session), "the second one's");
-    // Once that has gone the slot is its own again, and it says so.
-    second.signal(Signal::KILL);
-    second.ended();
-    operator.destroy(&session);
     fs::remove_file(&state).unwrap();
-    let mut first = Agent::start(&home);
-    first.await_ready();
-    assert_eq!(first.terminate(), Some(0), "{}", first.log());
-}
-
-#[test]
-fn an_agent_that_ends_while_its_session_is_contested_leaves_it_and_says_why() {
-    let consul = Newer::start();
-    let operator = Operator::at(&consul.address());
-    let home = Home::new();
-    let session = "ttl: 60s, state_file: $HOME/state/session.json";
-    home.configure(
-        &consul.address(),
-        &format!("{}\ndrain: {{timeout: 40s}}\n", ONE.replace("ttl: 10s", session)),
-    );
-    let mut first = held(&home);
-    let session = first.session();
-    first.signal(Signal::STOP);
-    for lock in ["ready.lock", "state/session.json.lock"] {
-        fs::remove_file(home.path(lock)).unwrap();
-    }
+    fs::remove_file(home.path("ready.lock")).unwrap();
     let mut second = Agent::start(&home);
-    let mark = || operator.entry("service/s", &session)["nonce"].clone();
-    wait_for("the second one's nonce", || !mark().is_null());
-    let nonce = mark();
-    assert_eq!(second.terminate(), Some(1), "{}", second.log());
-    let log = second.log();
-    assert!(log.contains(log_events::CONTESTED_SESSION_LEFT), "{log}");
-    assert!(log.contains("resumed from an agent that may still run"), "{log}");
-    assert!(!log.contains(log_events::DRAIN_TIMED_OUT), "it has not waited for that: {log}");
-    assert_eq!(operator.holders("service/s"), std::slice::from_ref(&session));
-    // Whoever comes next may take it up, and has to wait as well.
-    assert!(fs::read_to_string(home.path("state/session.json")).unwrap().contains(&session));
-    let mut third = Agent::start(&home);
-    wait_for("the third one's nonce", || mark() != nonce);
-    assert!(third.log().contains(log_events::STATE_FILE_CONTESTED), "{}", third.log());
-    assert_eq!(third.terminate(), Some(1), "{}", third.log());
+    second.await_state("waiting");
     first.signal(Signal::CONT);
-    first.signal(Signal::KILL);
-    first.ended();
+    let told = || first.log().matches("is in use by another agent that runs now").count();
+    wait_for("both files to be told", || told() == 2);
+    assert!(first.is_ready(), "what it holds is not in question");
+    assert_eq!(operator.holders("service/s"), [session]);
+    assert!(!first.ready_file().exists(), "the second one is not ready");
+    assert_eq!(second.terminate(), Some(0), "{}", second.log());
+    // From then on they are its own again, and it can be restarted.
+    wait_for("its files", || state.exists() && first.ready_file().exists());
+    kill(&mut first);
+    let mut again = held(&home);
+    assert_eq!(again.session(), first_session(&operator));
+    assert_eq!(again.terminate(), Some(0), "{}", again.log());
+    operator.assert_nothing_left("service/s");
+}
+
+fn first_session(operator: &Operator) -> String {
+    operator.holders("service/s").remove(0)
 }
 
 #[test]
-fn files_that_are_removed_are_written_again_and_claimed_again() {
-    let consul = Newer::start();
+fn files_that_are_removed_or_replaced_are_written_again() {
+    let consul = Consul::start();
     let home = home(&consul);
     let mut agent = held(&home);
-    let contents = || FILES.map(|file| fs::read_to_string(home.path(file)).ok());
-    let before = contents();
+    let session = agent.session();
+    let before = fs::read_to_string(home.path("ready")).unwrap();
+    let restored = |agent: &Agent| agent.log().matches(log_events::FILE_RESTORED).count();
     for file in FILES {
         fs::remove_file(home.path(file)).unwrap();
     }
     wait_for("the files", || FILES.iter().all(|file| home.path(file).exists()));
-    let after = contents();
-    assert_eq!((&after[0], &after[1]), (&before[0], &before[1]));
-    let log = agent.log();
-    assert_eq!(log.matches(log_events::FILE_RESTORED).count(), 2, "{log}");
-    assert_eq!(log.matches(log_events::FILE_CLAIMED_AGAIN).count(), 2, "{log}");
+    wait_for("both to be told", || restored(&agent) == 2);
+    assert_eq!(fs::read_to_string(home.path("ready")).unwrap(), before);
     let mut second = Agent::spawn(&home, &[], &[]);
     assert_eq!(second.ended().code(), Some(1), "{}", second.log());
-    assert!(agent.is_ready());
-    // The state file knows of the new lock file: whoever comes next has the session for itself.
-    let session = agent.session();
-    wait_for("another state file", || contents()[2] != before[2]);
-    agent.signal(Signal::KILL);
-    agent.ended();
-    let mut agent = Agent::start(&home);
-    agent.await_ready();
-    assert_eq!(agent.session(), session);
-    assert!(!agent.log().contains(log_events::STATE_FILE_CONTESTED), "{}", agent.log());
-    assert_eq!(agent.terminate(), Some(0));
-}
-
-#[test]
-fn a_replaced_file_is_reported_and_unchanged() {
-    let consul = Newer::start();
-    let home = home(&consul);
-    let mut agent = held(&home);
     for file in ["ready", "state/session.json"] {
         fs::write(home.path("new"), "another's").unwrap();
         fs::rename(home.path("new"), home.path(file)).unwrap();
     }
-    wait_for("both to be told", || agent.log().matches(log_events::FILE_REPLACED).count() == 2);
-    assert!(agent.is_ready(), "what it holds is not in question");
+    wait_for("both to be told", || restored(&agent) == 4);
+    assert!(agent.is_ready());
+    wait_for("the readiness file", || fs::read_to_string(home.path("ready")).unwrap() == before);
+    wait_for("the state file", || {
+        fs::read_to_string(home.path("state/session.json")).unwrap().contains(&session)
+    });
+    kill(&mut agent);
+    let mut agent = held(&home);
+    assert_eq!(agent.session(), session);
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
-    for file in ["ready", "state/session.json"] {
-        assert_eq!(fs::read_to_string(home.path(file)).unwrap(), "another's", "{file}");
-    }
+    let left = FILES.map(|file| home.path(file).exists());
+    assert_eq!(left, [false, true, false], "{}", agent.log());
 }

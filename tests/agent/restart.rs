@@ -192,7 +192,7 @@ fn slots_no_longer_configured_are_released() {
 #[test]
 fn an_invalid_state_file_means_a_new_session() {
     let consul = Consul::start();
-    for rubbish in ["", "{", r#"{"version":1,"session":"x y","prefixes":{}}"#] {
+    for rubbish in ["", "{", r#"{"session":"x y","prefixes":{}}"#] {
         let home = Home::new();
         home.configure(
             &consul.address(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use slotkeeper_consul::Put;
 use slotkeeper_semaphore::Identity;
@@ -31,13 +32,14 @@ fn schema(name: &str) -> Schemas {
 }
 
 /// Fields that take a state in which this test has no agent. Other tests see them.
-const RARE: [&str; 6] = [
+const RARE: [&str; 7] = [
     "ConsulAddress/reason",
     "EntryStatus/deferred",
     "EntryStatus/reason",
     "Ring/holder",
     "Ring/prefix",
     "Ring/waiter",
+    "SignalAnswer/refused",
 ];
 
 /// The faults of outputs, each with the name of its schema; and the fields, of types in these schemas, that no output has.
@@ -154,6 +156,8 @@ fn every_output_fits_its_schema() {
     assert_eq!(reply.status, 204, "{}", reply.body);
     outputs.push(("results", command(&["destroy", "service/lent", "--yes", "--json"])));
     outputs.push(("reload", parsed(&desk.ask("POST /v1/reload", "").body)));
+    agent.signal(Signal::HUP);
+    wait_for("the answer to the signal", || agent.status()["configuration"]["signals"]["answered"] == 1);
     outputs.extend(crate::events::changes_of(agent).into_iter().map(|change| ("event", change)));
     outputs.push(("status", of(agent.address(), "/v1/status")));
     let mut named = outputs[0].1.clone();

@@ -138,10 +138,6 @@ pub struct Entry {
     /// The operator that evicts its owner. The owner stops its workload and then leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_by: Option<String>,
-    /// The nonce of the process that has resumed the session. A missing nonce says nothing: the process that created the session writes
-    /// none, and a handoff by name drops it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nonce: Option<String>,
 }
 
 impl Entry {
@@ -162,7 +158,6 @@ impl Entry {
             passed: None,
             beside: None,
             evicted_by: None,
-            nonce: None,
         }
     }
 

@@ -13,10 +13,8 @@ use super::session::{Change, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
-mod contest;
 mod start;
 
-use start::latest;
 pub use start::{Resume, Start};
 
 /// The core of one agent: it is passed [`Event`]s and returns [`Command`]s. Time moves only by the `now` that it is passed.
@@ -29,12 +27,6 @@ pub struct Keeper {
     ttl: Duration,
     watch_grace: Option<Duration>,
     who: Identity,
-    /// Tells this process from others that resume its session.
-    nonce: String,
-    /// The nonces of the processes that had its session before, and have gone or are to go.
-    past: Vec<String>,
-    contested: bool,
-    begun: Moment,
     wall: Wall,
     machines: Machines,
     group: AcquireGroup,
@@ -58,11 +50,9 @@ impl Keeper {
     /// A keeper that begins to ask for the semaphores. What an earlier process left under other prefixes is cleared
     /// away, while its session lives.
     pub fn new(start: Start, now: Moment) -> Self {
-        let (session, mut prefixes, mut locks, past) = match start.resume {
-            Some(Resume { session, prefixes, locks, nonces }) => {
-                (Some(session), prefixes, locks, latest(nonces))
-            }
-            None => (None, BTreeMap::new(), BTreeMap::new(), Vec::new()),
+        let (session, mut prefixes, mut locks) = match start.resume {
+            Some(Resume { session, prefixes, locks }) => (Some(session), prefixes, locks),
+            None => (None, BTreeMap::new(), BTreeMap::new()),
         };
         let mut machines = Machines::default();
         for (name, settings) in start.semaphores {
@@ -87,10 +77,6 @@ impl Keeper {
             ttl: start.ttl,
             watch_grace: start.watch_grace,
             who: start.who,
-            nonce: format!("{:016x}", start.nonce),
-            past,
-            contested: start.contested,
-            begun: now,
             wall: start.wall,
             machines,
             group: AcquireGroup::of(start.together),
@@ -242,9 +228,7 @@ impl Keeper {
 
     /// When [`Keeper::tick`] is wanted next.
     pub fn deadline(&self) -> Option<Moment> {
-        let lease_is_valid = self.session.lease().is_some_and(|lease| lease.is_valid(self.settled_at));
-        let claims = self.is_contested() && lease_is_valid;
-        let machines = self.machines.iter().flat_map(|machine| machine.timers(self.watch_grace, claims));
+        let machines = self.machines.iter().flat_map(|machine| machine.timers(self.watch_grace));
         let lease = self.session.lease().map(Lease::ends);
         let timers =
             machines.chain(lease).chain(self.session.deadline(self.wants_session(), self.has_slots()));
@@ -419,20 +403,10 @@ impl Keeper {
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
         self.leave_to_others();
-        if self.machines.iter_mut().any(Machine::take_displaced) {
-            self.leave_session(now);
-        }
         self.group.look(&self.machines, &self.who);
         let held = self.machines.iter().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
-        if self.contested && !self.session.is_resumed() {
-            self.end_contest(now);
-        }
         self.drive(now);
-        if self.contested && self.ends_contest(now) {
-            self.end_contest(now);
-            self.drive(now);
-        }
         self.act_together(now);
         let (machines, out, draining) = (&mut self.machines, &mut self.out, self.draining);
         self.removed.retain(|name| {
@@ -444,9 +418,7 @@ impl Keeper {
             !gone
         });
         // A drain needs no new session.
-        if self.draining
-            && (self.session.is_none() || self.machines.iter().all(Machine::is_gone) && !self.is_contested())
-        {
+        if self.draining && (self.session.is_none() || self.machines.iter().all(Machine::is_gone)) {
             self.session.end(now);
         }
         let (wanted, holding) = (self.wants_session(), self.has_slots());
@@ -484,10 +456,7 @@ impl Keeper {
         let mut cx = Context {
             session: self.session.id(),
             remembered: self.session.remembered(),
-            nonce: &self.nonce,
-            past: &self.past,
             resumed: self.session.is_resumed(),
-            contested: self.session.lasts().filter(|_| self.contested),
             reached: self.reached,
             session_failure: self.session.failing().map(|failing| &failing.failure),
             lease: self.session.lease(),

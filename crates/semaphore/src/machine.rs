@@ -29,7 +29,6 @@ mod membership;
 mod offers;
 mod reported;
 mod requests;
-mod resumed;
 mod rounds;
 mod timers;
 mod watches;
@@ -40,7 +39,6 @@ pub use membership::Phase;
 use membership::{Acquiring, EndReason, Finding, Intent, LeaveReason, Slot, State, WaitCause};
 use offers::Offers;
 use reported::Reported;
-pub(super) use resumed::Claim;
 use timers::{Timer, Timers};
 use watches::Watches;
 
@@ -118,10 +116,6 @@ pub struct Machine {
     /// The token of the lost slot, while its workload is being stopped and no other client can acquire it: the slot was
     /// evicted, or its lease has expired.
     stopping: Option<u64>,
-    /// How far a resumed session is known to be this process's alone.
-    claim: Claim,
-    /// Another process has taken the session over.
-    displaced: bool,
     check_session: bool,
     /// The session was looked at since the contender was seen to be gone, and lives.
     session_lives: bool,
@@ -160,8 +154,6 @@ impl Machine {
             token,
             evicted_by: None,
             stopping: None,
-            claim: Claim::Unknown,
-            displaced: false,
             check_session: false,
             session_lives: false,
             failures: Failures::default(),
@@ -330,7 +322,6 @@ impl Machine {
         self.state.slot().is_some()
             || matches!(self.state.finding(), Finding::Slots | Finding::SlotsUnproved)
             || self.token.is_some()
-            || self.claim.settles_at().is_some()
     }
 
     /// Whether it is known for sure to hold nothing.
@@ -447,19 +438,15 @@ impl Machine {
         self.refresh = Some(Refresh::Prefix);
     }
 
-    /// When [`Self::drive`] has something to do without an answer. `claims`: it is not settled yet whether the session is this
-    /// process's alone.
-    pub(super) fn timers(&self, watch_grace: Option<Duration>, claims: bool) -> impl Iterator<Item = Moment> {
-        let watch = self.watch_fails_at(watch_grace);
-        let derived = [self.times_out_at().filter(|_| !claims), self.claim.settles_at(), watch];
+    /// When [`Self::drive`] has something to do without an answer.
+    pub(super) fn timers(&self, watch_grace: Option<Duration>) -> impl Iterator<Item = Moment> {
+        let derived = [self.times_out_at(), self.watch_fails_at(watch_grace)];
         derived.into_iter().flatten().chain(self.timers.iter()).chain(self.watches.timers())
     }
 
     fn times_out_at(&self) -> Option<Moment> {
-        // A slot that is about to be resumed is not given up.
-        let asked_at = self.asked_at().filter(|_| self.claim.settles_at().is_none());
         let wait = if self.settings.try_once() { Some(TRY_ONCE_TIMEOUT) } else { self.settings.wait };
-        let ends = asked_at? + wait?;
+        let ends = self.asked_at()? + wait?;
         Some(self.timers.at(Timer::Decide).map_or(ends, |decided| decided.max(ends)))
     }
 
@@ -489,10 +476,7 @@ impl Machine {
         if !looks && !matches!(self.in_flight, InFlight::None) {
             return;
         }
-        // No wait ends until the session is this process's alone. An agent that timed out would end, and the next one would begin
-        // the contest anew.
-        let claims = cx.contested.is_some() && cx.lease_is_valid();
-        if !claims && self.times_out_at().is_some_and(|at| at <= cx.now) {
+        if self.times_out_at().is_some_and(|at| at <= cx.now) {
             self.time_out(cx);
         }
         if looks {

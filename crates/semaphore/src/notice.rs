@@ -12,8 +12,6 @@ use super::{Identity, SessionId};
 pub enum LossReason {
     /// The session has ended.
     SessionGone,
-    /// Another process has resumed the session, and has its slots.
-    SessionTaken,
     /// An operator evicted this client, or `.lock` was changed so that it no longer lists the session.
     Evicted,
     /// The contender key or the lock's key is gone, or another session has locked it.
@@ -28,9 +26,8 @@ pub enum LossReason {
 
 impl LossReason {
     /// All reasons.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 6] = [
         Self::SessionGone,
-        Self::SessionTaken,
         Self::Evicted,
         Self::ContenderGone,
         Self::LeaseExpired,
@@ -42,7 +39,6 @@ impl LossReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SessionGone => "session_gone",
-            Self::SessionTaken => "session_taken",
             Self::Evicted => "evicted",
             Self::ContenderGone => "contender_gone",
             Self::LeaseExpired => "lease_expired",
@@ -75,11 +71,6 @@ pub enum Notice {
     },
     /// Consul has ended the session.
     SessionEnded {
-        /// The session.
-        session: SessionId,
-    },
-    /// Another process has resumed the session. From here on the session and the state files are that process's.
-    SessionTaken {
         /// The session.
         session: SessionId,
     },
@@ -257,7 +248,6 @@ impl Notice {
         match self {
             Self::SessionStarted { .. }
             | Self::SessionEnded { .. }
-            | Self::SessionTaken { .. }
             | Self::Renewed { .. }
             | Self::RenewFailed { .. } => None,
             Self::Failing { name, .. } | Self::Recovered { name } => name.as_mut(),

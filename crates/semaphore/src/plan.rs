@@ -16,7 +16,6 @@ use super::view::{Contender, LockKeyState, View};
 use super::{Moment, Op, SessionId, printable};
 
 mod acquire;
-mod claim;
 mod draft;
 mod evict;
 mod hold;
@@ -26,7 +25,6 @@ mod operate;
 mod release;
 mod watch;
 
-pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Membership, MembershipKind, force_eviction, request_eviction};
 pub use join::join;
@@ -75,8 +73,8 @@ pub struct PlanInput<'a> {
     pub together: Option<GroupMember<'a>>,
     /// The other prefixes at which the agent holds slots.
     pub holds: &'a [String],
-    /// The nonce of this process, if it has resumed the session.
-    pub nonce: Option<&'a str>,
+    /// Whether an earlier process made the session.
+    pub resumed: bool,
 }
 
 /// A semaphore's place in an acquire group, whose slots are acquired in one transaction.
@@ -275,14 +273,13 @@ impl PlanInput<'_> {
         let mut entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
         entry.body.clone_from(body);
         entry.indexes = indexes;
-        entry.nonce = self.nonce.map(str::to_owned);
         entry.together = self.together.map(|together| together.prefixes.to_vec()).unwrap_or_default();
         entry
     }
 
     /// Whether the client has no slot, neither its own nor one of an earlier process.
     fn is_new(&self) -> bool {
-        self.held.is_none() && self.nonce.is_none()
+        self.held.is_none() && !self.resumed
     }
 
     fn own(&self) -> OwnWaiter<'_> {
@@ -291,7 +288,6 @@ impl PlanInput<'_> {
             slots: self.settings.slots,
             priority: self.settings.priority,
             together: self.together.is_some(),
-            nonce: self.nonce.is_some(),
             anew: self.together.is_some_and(|together| together.step == GroupStep::Enqueue),
             holds: self.holds,
         }
@@ -406,8 +402,6 @@ pub(super) fn part_of_all(
     let mut entry = Entry::new(WaiterState::Held, *slots, *priority, String::new(), who.clone());
     entry.body.clone_from(body);
     entry.together = prefixes.to_vec();
-    // The length of every nonce.
-    entry.nonce = Some("0".repeat(16));
     let none = Record::new(settings.form, settings.limit);
     let record = view.and_then(View::record).unwrap_or(&none);
     Acquisition::by(record.form(), &settings.prefix, entry).beside(record, *slots)

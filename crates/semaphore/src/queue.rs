@@ -62,8 +62,6 @@ pub(super) struct OwnWaiter<'a> {
     pub(super) priority: i32,
     /// Whether it is a member of an acquire group.
     pub(super) together: bool,
-    /// Whether its contender key has a nonce, which must not be lost.
-    pub(super) nonce: bool,
     /// Whether it moves to the end of the queue.
     pub(super) anew: bool,
     /// The other prefixes at which it holds slots.
@@ -95,7 +93,7 @@ pub(super) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Wa
         let stands = view.contender(own.session).filter(|one| !one.says_held() && !own.anew);
         let arrival = stands.map_or(u64::MAX, |one| view.arrival(one));
         line.retain(|(_, one)| one.session != own.session);
-        let nameable = !own.together && !own.nonce && own.priority >= 0;
+        let nameable = !own.together && own.priority >= 0;
         let kind = WaiterKind::Own { together: own.together, nameable };
         line.push((
             (std::cmp::Reverse(own.priority), arrival),
@@ -128,14 +126,12 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Whether a client that knows only its name may grant it slots. Such a grant would delete a nonce. A waiter with a priority below 0 is
+    /// Whether a client that knows only its name may grant it slots. A waiter with a priority below 0 is
     /// overtaken by each newcomer, of which `.lock` says nothing.
     pub(super) fn is_nameable(&self) -> bool {
         match self.kind {
             WaiterKind::Own { nameable, .. } => nameable,
-            WaiterKind::Ours { entry, .. } => {
-                entry.together.is_empty() && entry.nonce.is_none() && entry.priority >= 0
-            }
+            WaiterKind::Ours { entry, .. } => entry.together.is_empty() && entry.priority >= 0,
             WaiterKind::Foreign { .. } => false,
         }
     }

@@ -39,8 +39,8 @@ struct Live {
     under_way: Vec<Moment>,
     /// When the last renewal was answered.
     answered: Option<Moment>,
-    /// An earlier process created the session, with the TTL that Consul says, if it has said so.
-    resumed: Option<Duration>,
+    /// An earlier process created the session.
+    resumed: bool,
 }
 
 /// When the next attempt of a holder and of a waiter is due.
@@ -133,7 +133,6 @@ impl Live {
     ) {
         // A resumed session may have another TTL than is configured now. The shorter one is safe.
         self.terms = Terms::new(ttl.min(wanted));
-        self.resumed = self.resumed.map(|_| ttl);
         self.answered = Some(now);
         let lease = Lease::earned(sent, self.terms);
         // A later attempt may have been answered before.
@@ -149,17 +148,8 @@ impl Session {
     pub(super) fn new(ttl: Duration, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
             Some(id) => {
-                let (terms, resumed) = (Terms::new(ttl), Some(ttl));
-                let due = Due::at(now);
-                State::Live(Live {
-                    id,
-                    terms,
-                    lease: None,
-                    due,
-                    under_way: Vec::new(),
-                    answered: None,
-                    resumed,
-                })
+                let (terms, due, under_way) = (Terms::new(ttl), Due::at(now), Vec::new());
+                State::Live(Live { id, terms, lease: None, due, under_way, answered: None, resumed: true })
             }
             None => State::None { create_at: now },
         };
@@ -200,15 +190,10 @@ impl Session {
 
     /// Whether an earlier process created the session.
     pub(super) fn is_resumed(&self) -> bool {
-        self.lasts().is_some()
+        matches!(&self.state, State::Live(live) if live.resumed)
     }
 
-    /// The TTL of a resumed session: no lease of the earlier process is longer.
-    pub(super) fn lasts(&self) -> Option<Duration> {
-        if let State::Live(live) = &self.state { live.resumed } else { None }
-    }
-
-    /// Leaves the session to another process.
+    /// Leaves the session as it is: it belongs to another cluster.
     pub(super) fn leave(&mut self, now: Moment) {
         self.state = match &self.state {
             State::Live(_) | State::Destroying { retry_at: Some(_), .. } => State::None { create_at: now },
@@ -321,7 +306,7 @@ impl Session {
                     resumed: false,
                 }));
                 let (under_way, answered) = (Vec::new(), None);
-                self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: None });
+                self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: false });
                 self.note_success(out);
                 Change::Proved
             }

@@ -118,8 +118,6 @@ fn longest_entry(body: Option<&str>, together: &[String]) -> usize {
     let mut entry = Entry::new(WaiterState::Waiting, MAX_LIMIT, i32::MIN, "x".repeat(DATE), who);
     entry.body = body.map(str::to_owned);
     entry.together = together.to_vec();
-    // A nonce is as long as a session's id.
-    entry.nonce = text(SESSION);
     entry.encode().len()
 }
 

@@ -107,17 +107,3 @@ pub(crate) const MAX_RENEWALS_IN_FLIGHT: usize = 8;
 /// Consul may execute a write this long after its answer was given up, so that a second look comes then. Consul's servers
 /// hold a request for 7 s while they have no leader.
 pub(crate) const LATE_WRITE: Duration = Duration::from_secs(30);
-
-// A session that an earlier process created.
-
-/// TTLs that the earlier process has for reading the nonce of this one. Its renewals are still answered, so its lease does not
-/// expire.
-const CONTEST_TTLS: u32 = 2;
-/// The same at least. A holder whose watch reports nothing reads its contender key within a minute, and that request may take
-/// as long as the client allows before it is sent again.
-const MIN_CONTEST: Duration = Duration::from_secs(75);
-
-/// How long an earlier process has for reading the nonce, of a session with that TTL.
-pub(crate) fn contest(ttl: Duration) -> Duration {
-    (ttl * CONTEST_TTLS).max(MIN_CONTEST)
-}

@@ -12,8 +12,6 @@ pub(super) struct Agent {
     pub(super) keeper: Keeper,
     /// The number of this process. Messages to an earlier process are dropped.
     pub(super) life: u64,
-    /// Whether the process owns its state file: false after another process resumed its session.
-    pub(super) has_files: bool,
     /// Whether an earlier process left a session. Its last requests may arrive at any time.
     pub(super) is_heir: bool,
     pub(super) configuration: Configuration,
@@ -63,7 +61,7 @@ impl Agent {
     pub(super) fn new(
         life: u64,
         configuration: Configuration,
-        (resume, contested): (Option<Resume>, bool),
+        resume: Option<Resume>,
         rng: &mut fastrand::Rng,
         now: Moment,
     ) -> Self {
@@ -74,16 +72,13 @@ impl Agent {
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: rng.u64(..),
-            nonce: rng.u64(..),
             resume,
-            contested,
             semaphores: semaphores.map(|name| (Name::from(*name), configuration.of(name))).collect(),
             together: if configuration.together { configuration.names() } else { Vec::new() },
         };
         Self {
             keeper: Keeper::new(start, now),
             life,
-            has_files: true,
             is_heir,
             asked_at: configuration.wants.iter().map(|name| (*name, now)).collect(),
             configuration,
@@ -108,10 +103,7 @@ impl Agent {
 
     /// The content of the state file after a crash; `None` from the start of a drain.
     pub(super) fn state(&self) -> Option<Resume> {
-        if self.draining || !self.has_files {
-            return None;
-        }
-        Resume::of(&self.keeper)
+        if self.draining { None } else { Resume::of(&self.keeper) }
     }
 
     pub(super) fn requests_again(&mut self, name: &str, now: Moment) {

@@ -122,22 +122,6 @@ fn crashes_pauses_and_partitions_break_nothing() {
 }
 
 #[test]
-fn an_agent_whose_session_another_process_resumed_holds_nothing() {
-    for chaos in [
-        Chaos { twin: 0.02, ..Chaos::CALM },
-        Chaos { twin: 0.02, cut: 0.05, pause: 0.02, ..Chaos::CALM },
-        // The second process may be killed before the first one knows of it.
-        Chaos { twin: 0.01, cut: 0.02, pause: 0.02, crash: 0.01, ..Chaos::CALM },
-    ] {
-        play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });
-        play(Game { priorities: true, chaos, ..GAME });
-        play(Game { groups: true, chaos, ..GAME });
-        play(Game { chaos, ..LOCKS });
-        play(Game { primitive: Primitive::Lock { stays: false }, chaos, ..LOCKS });
-    }
-}
-
-#[test]
 fn with_one_slot_there_is_mutual_exclusion() {
     let chaos = Chaos { lost: 0.03, crash: 0.01, pause: 0.02, cut: 0.03, ..Chaos::CALM };
     play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });

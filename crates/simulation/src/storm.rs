@@ -58,8 +58,6 @@ impl Storm {
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: 1,
-            nonce: 1,
-            contested: false,
             resume: None,
             semaphores: vec![(Name::from(NAME), settings(primitive))],
             together: Vec::new(),

@@ -149,8 +149,6 @@ pub(super) struct World {
     lives: u64,
     /// The clients that write, by life.
     clients: HashMap<u64, Client>,
-    /// Sessions that two processes had at once.
-    twins: HashSet<SessionId>,
     /// The life whose transaction the current step is.
     by: Option<u64>,
     referees: Vec<Referee>,
@@ -196,7 +194,6 @@ impl World {
             foreigners: Vec::new(),
             lives: 0,
             clients: HashMap::new(),
-            twins: HashSet::new(),
             by: None,
             referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
@@ -213,7 +210,7 @@ impl World {
             open: true,
         };
         for place in 0..game.agents {
-            let agent = world.new_agent(place, None, false);
+            let agent = world.new_agent(place, None);
             world.agents.push(agent);
             world.act(place);
         }
@@ -246,7 +243,7 @@ impl World {
     }
 
     /// A process that restarts with its state file usually has the same configuration as before.
-    fn new_agent(&mut self, place: usize, resume: Option<Resume>, contested: bool) -> Agent {
+    fn new_agent(&mut self, place: usize, resume: Option<Resume>) -> Agent {
         let changes = self.chaos.reload > 0.0 && self.rng.bool();
         let before = self.agents.get(place).filter(|_| resume.is_some() && !changes);
         let configuration = match before {
@@ -254,16 +251,11 @@ impl World {
             // Two agents that acquire both semaphores one by one could deadlock.
             None => Configuration::new(self.game, place == 0 && !changes, &mut self.rng),
         };
-        self.agent_of(configuration, resume, contested)
-    }
-
-    /// `contested`: the previous process of the resumed session may still run.
-    fn agent_of(&mut self, configuration: Configuration, resume: Option<Resume>, contested: bool) -> Agent {
         self.lives += 1;
         let client = self.clients.entry(self.lives).or_default();
         client.may(&configuration);
         client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
-        Agent::new(self.lives, configuration, (resume, contested), &mut self.rng, self.now)
+        Agent::new(self.lives, configuration, resume, &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -348,7 +340,7 @@ impl World {
             return;
         }
         for place in 0..self.agents.len() {
-            self.agents[place] = self.new_agent(place, None, false);
+            self.agents[place] = self.new_agent(place, None);
             self.act(place);
         }
     }
@@ -421,7 +413,7 @@ impl World {
             match self.game.storm {
                 _ if !self.open => {}
                 None => {
-                    self.agents[place] = self.new_agent(place, None, false);
+                    self.agents[place] = self.new_agent(place, None);
                     self.act(place);
                 }
                 Some(every) if self.agents.iter().all(|agent| agent.keeper.has_ended()) => {

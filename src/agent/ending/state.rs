@@ -27,8 +27,6 @@ pub(in crate::agent) struct Drain {
     pub(in crate::agent) ends: Moment,
     /// The time that one request has.
     pub(in crate::agent) request_timeout: Duration,
-    /// Another process might still use the session when the drain began.
-    pub(super) contested: bool,
 }
 
 /// A requested stop, as from SIGTERM. An end that the agent decides on by itself is none.
@@ -218,13 +216,7 @@ mod tests {
     }
 
     fn drain() -> Drain {
-        Drain {
-            abandon_at: Some(at(40)),
-            abandoned: false,
-            ends: at(50),
-            request_timeout: REQUEST,
-            contested: false,
-        }
+        Drain { abandon_at: Some(at(40)), abandoned: false, ends: at(50), request_timeout: REQUEST }
     }
 
     #[test]

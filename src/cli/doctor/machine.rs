@@ -11,7 +11,7 @@ use super::super::start::cannot_listen;
 use super::check::{Check, Found, fail};
 use crate::config::{Config, Listen};
 use crate::control::token_of_file;
-use crate::files::{self, ClaimError, FileError, claimant};
+use crate::files::{self, FileError};
 use crate::workload::exec;
 use slotkeeper_serve::listen;
 
@@ -19,11 +19,11 @@ use slotkeeper_serve::listen;
 pub(super) fn examine(job: &Config) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut add = |name: &str, found: Found| checks.push(Check::new(name, found));
-    for (key, file) in [("session.state_file", &job.session.state_file), ("readiness.file", &job.readiness)] {
-        if let Some(file) = file {
-            let special = files::refuse_special(file).or_else(|error| fail(Exit::Config, error));
-            add(key, special.and_then(|()| own(file)));
-        }
+    let readiness = job.readiness.as_deref().map(|file| ("readiness.file", file, files::beside(file)));
+    let state = job.session.state_file.as_deref().map(|file| ("session.state_file", file, file.to_owned()));
+    for (key, file, lock) in state.into_iter().chain(readiness) {
+        let special = files::refuse_special(file).or_else(|error| fail(Exit::Config, error));
+        add(key, special.and_then(|()| own(file, &lock)));
     }
     if let Some(workload) = &job.workload {
         let volume = workload.volume.display();
@@ -48,13 +48,13 @@ pub(super) fn examine(job: &Config) -> Vec<Check> {
             add("control.listen", free("control.listen", *address, "SLOTKEEPER_CONTROL_LISTEN"));
             let read = || token_of_file(file).map(|_| format!("{} is readable", file.display()));
             let read = || read().or_else(|error| fail(Exit::Config, format!("{error:#}")));
-            add("control.token_file", if file.exists() { read() } else { own(file) });
+            add("control.token_file", if file.exists() { read() } else { own(file, &files::beside(file)) });
         }
         Some((Listen::Unix(path), _)) if path.is_file() => {
             let why = FileError::misplaced(path, "it exists and is not a socket");
             add("control.listen", fail(Exit::Config, why));
         }
-        Some((Listen::Unix(path), _)) => add("control.listen", own(path)),
+        Some((Listen::Unix(path), _)) => add("control.listen", own(path, &files::beside(path))),
         None => {}
     }
     checks
@@ -65,12 +65,9 @@ fn free(key: &str, address: SocketAddr, variable: &str) -> Found {
     listen(address).map(|_| format!("{address} is free")).or_else(taken)
 }
 
-/// A file that the agent makes, with its folders if they are missing.
-fn own(file: &Path) -> Found {
-    if let Ok(found) = claimant::find(file) {
-        let pid = Some(found.claimant.pid);
-        return fail(Exit::Failed, ClaimError::InUse { path: file.to_owned(), pid });
-    }
+/// A file that the agent makes, with its folders if they are missing, and the file that it locks for it.
+fn own(file: &Path, lock: &Path) -> Found {
+    files::check_unlocked(lock, file).or_else(|error| fail(Exit::Failed, error))?;
     let folder = file.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("."));
     let (shown, parent) = (file.display(), folder.display());
     let may = accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);

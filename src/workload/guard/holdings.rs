@@ -142,7 +142,6 @@ mod tests {
             session: "s-1".into(),
             prefixes: BTreeMap::from([("p/a".to_owned(), Some(7)), ("p/b".to_owned(), None)]),
             locks: BTreeMap::from([("k/c".to_owned(), None)]),
-            nonces: Vec::new(),
         }
     }
 

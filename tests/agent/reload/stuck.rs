@@ -21,7 +21,7 @@ const RENEWALS: &str = "slotkeeper_session_renew_duration_seconds_count";
 const RELOADED: &str = "slotkeeper_config_last_reload_successful";
 
 /// Replaces the file by a pipe.
-fn pipe(path: &Path) {
+pub(super) fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap();
 }

@@ -18,15 +18,9 @@ pub struct Resume {
     pub prefixes: BTreeMap<String, Option<u64>>,
     /// The same of the keys of single-key locks.
     pub locks: BTreeMap<String, Option<u64>>,
-    /// The nonces of this process and of those before it, as far as they are known, the latest last.
-    pub nonces: Vec<String>,
 }
 
 impl Resume {
-    /// Nonces that are kept. A request of an earlier process is seconds late at most, and so many processes do not come and
-    /// go in that time.
-    pub const MAX_NONCES: usize = 16;
-
     /// What a keeper would leave behind, were its process killed now; `None` while it has no session.
     pub fn of(keeper: &Keeper) -> Option<Self> {
         let session = keeper.session()?.clone();
@@ -40,14 +34,8 @@ impl Resume {
             let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
             of_its_kind.insert(prefix.clone(), token);
         }
-        let nonces = latest(keeper.past.iter().cloned().chain([keeper.nonce.clone()]).collect());
-        Some(Self { session, prefixes, locks, nonces })
+        Some(Self { session, prefixes, locks })
     }
-}
-
-pub(super) fn latest(mut nonces: Vec<String>) -> Vec<String> {
-    nonces.drain(..nonces.len().saturating_sub(Resume::MAX_NONCES));
-    nonces
 }
 
 /// The input of [`Keeper::new`].
@@ -63,13 +51,8 @@ pub struct Start {
     pub wall: Wall,
     /// The seed of all random choices.
     pub seed: u64,
-    /// A random number that no other process has, nor another keeper of this one: its sessions' names end in what is made
-    /// of it.
-    pub nonce: u64,
-    /// What was left behind by an earlier process.
+    /// What an earlier process left behind. That process has ended: no two processes may use one session.
     pub resume: Option<Resume>,
-    /// Whether that process may still run.
-    pub contested: bool,
     /// The semaphores to be held.
     pub semaphores: Vec<(Name, Settings)>,
     /// Those of them whose slots are acquired all or nothing.

@@ -27,7 +27,7 @@ fn begun(wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
 
 /// What an earlier process has left that had to do with these prefixes.
 fn left(prefixes: BTreeMap<String, Option<u64>>) -> Resume {
-    Resume { session: "me".into(), prefixes, locks: BTreeMap::new(), nonces: vec!["earlier".into()] }
+    Resume { session: "me".into(), prefixes, locks: BTreeMap::new() }
 }
 
 /// One that wants a slot of each.
@@ -42,9 +42,7 @@ fn starting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: O
         who: Identity::default(),
         wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
         seed: 0,
-        nonce: 0,
         resume,
-        contested: false,
         semaphores: names.iter().map(|name| ((*name).into(), settings(name, wait))).collect(),
         together: together.iter().map(|name| Name::from(*name)).collect(),
     }
@@ -162,19 +160,12 @@ fn renewed(keeper: &mut Keeper, answer: Result<Duration, Failure>, now: Moment) 
     keeper.handle(Event::SessionRenewed(sent, answer), now);
 }
 
-/// The same in the nonce of the process that has resumed the session.
-fn resumed_by_us(own: Pair) -> Pair {
-    let mut entry = Entry::decode(&own.value).unwrap();
-    entry.nonce = Some(format!("{:016x}", 0));
-    Pair { value: entry.encode(), ..own }
-}
-
 /// A party whose session an earlier process had, which held a slot of `a`.
 fn resumed() -> Keeper {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
     let mut keeper = begun(None, Some(left(prefixes)));
     renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
-    let own = resumed_by_us(contender("a", "me", Some(WaiterState::Held), 5));
+    let own = contender("a", "me", Some(WaiterState::Held), 5);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper), (vec![], vec![]));
     keeper
@@ -183,7 +174,7 @@ fn resumed() -> Keeper {
 #[test]
 fn a_resumed_group_that_is_complete_is_held_at_once() {
     let mut keeper = resumed();
-    let own = resumed_by_us(contender("b", "me", Some(WaiterState::Held), 5));
+    let own = contender("b", "me", Some(WaiterState::Held), 5);
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
     let token = |name| match keeper.machine(name).map(Machine::phase) {
@@ -197,7 +188,7 @@ fn a_resumed_group_that_is_complete_is_held_at_once() {
 #[test]
 fn a_semaphore_that_left_a_group_is_no_member_when_it_is_added_again() {
     let mut keeper = resumed();
-    let own = |index| resumed_by_us(contender("b", "me", Some(WaiterState::Held), index));
+    let own = |index| contender("b", "me", Some(WaiterState::Held), index);
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own(5)]);
     assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
     keeper.remove(&"b".into(), NOW);
@@ -516,61 +507,6 @@ fn an_agent_that_is_about_to_end_keeps_its_slots_and_leaves_every_queue() {
     assert_eq!(writes(&mut keeper), [["-c/me"]]);
 }
 
-/// One that resumes a session which has a slot of `a`, and whose maker may still run.
-fn contested() -> Keeper {
-    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
-    let resume = left(prefixes);
-    let mut start = starting(&["a"], &[], None, Some(resume));
-    start.contested = true;
-    let mut keeper = Keeper::new(start, NOW);
-    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
-    let mut own = contender("a", "me", Some(WaiterState::Held), 5);
-    let mut entry = Entry::decode(&own.value).unwrap();
-    entry.together.clear();
-    own.value = entry.encode();
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
-    keeper
-}
-
-#[test]
-fn what_another_process_may_believe_in_is_held_once_that_has_had_its_time_to_read() {
-    let mut keeper = contested();
-    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]), "the nonce");
-    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
-    assert_eq!(acquired(&mut keeper), (vec![], vec![]));
-    // Nor is anything given back, or the session destroyed, by one that ends meanwhile.
-    let mut ends = keeper.clone();
-    ends.drain(NOW);
-    ends.abandon(NOW + Duration::from_secs(1));
-    let commands: Vec<_> = std::iter::from_fn(|| ends.next_command()).collect();
-    let harms = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
-    assert!(!commands.iter().any(harms) && !ends.has_ended(), "{commands:?}");
-    let later = NOW + Duration::from_secs(75);
-    for seconds in [10, 20, 29, 40, 50, 59, 70] {
-        keeper.tick(NOW + Duration::from_secs(seconds));
-        renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW + Duration::from_secs(seconds));
-        assert!(!keeper.machine("a").unwrap().holds());
-    }
-    keeper.tick(later);
-    let mut own = contender("a", "me", Some(WaiterState::Held), 31);
-    let mut entry = Entry::decode(&own.value).unwrap();
-    entry.together.clear();
-    own.value = entry.encode();
-    let own = resumed_by_us(own);
-    keeper.handle(
-        Event::Listed(
-            "a".into(),
-            Ok(Listing { pairs: vec![lock("a", 1, r#""me""#, 5), own], index: 40, filtered: false }),
-        ),
-        later,
-    );
-    let token = match keeper.machine("a").map(Machine::phase) {
-        Some(Phase::Held { token, .. }) => Some(token),
-        Some(_) | None => None,
-    };
-    assert_eq!(token, Some(3));
-}
-
 #[test]
 fn a_resumed_slot_whose_record_was_deleted_is_not_held() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
@@ -578,51 +514,9 @@ fn a_resumed_slot_whose_record_was_deleted_is_not_held() {
     let mut keeper = wanting(&["a"], &[], None, Some(resume));
     renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
     listed(&mut keeper, "a", vec![contender("a", "me", Some(WaiterState::Held), 5)]);
-    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/me".into()]), "the nonce");
-    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
     let (held, written) = acquired(&mut keeper);
     assert_eq!(held, [""; 0]);
     assert!(written.contains(&"a/.lock".to_owned()), "it makes a record and takes its slot: {written:?}");
-}
-
-#[test]
-fn a_contested_session_that_has_nothing_is_left_to_the_other_process() {
-    let prefixes = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), None)]);
-    let resume = left(prefixes);
-    let mut start = starting(&["a", "b"], &[], None, Some(resume));
-    start.contested = true;
-    let mut keeper = Keeper::new(start, NOW);
-    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
-    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", None, 4)];
-    listed(&mut keeper, "a", taken("a"));
-    assert_eq!(writes(&mut keeper), [[""; 0]; 0], "the other prefix may have something of the session");
-    listed(&mut keeper, "b", taken("b"));
-    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    let touches = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
-    assert!(commands.iter().any(creates) && !commands.iter().any(touches), "{commands:?}");
-}
-
-#[test]
-fn a_client_that_finds_another_nonce_starts_over_and_leaves_the_old_session_alone() {
-    let mut keeper = wanting(&["a"], &[], None, None);
-    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), alone("a", 5)]);
-    assert_eq!(acquired(&mut keeper).0, ["a"]);
-    let mut entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
-    entry.nonce = Some("another".into());
-    let own = Pair { value: entry.encode(), modify_index: 31, ..contender("a", "me", None, 5) };
-    let now = confirms(&mut keeper, NOW);
-    confirmed(&mut keeper, own, lock("a", 1, r#""me""#, 5), now);
-    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    let taken = Command::Notify(Notice::SessionTaken { session: "me".into() });
-    assert!(commands.contains(&taken), "{commands:?}");
-    let lost =
-        |it: &Command| matches!(it, Command::Notify(Notice::Lost { reason: LossReason::SessionTaken, .. }));
-    assert!(commands.iter().any(lost) && commands.iter().any(creates), "{commands:?}");
-    let touches = |it: &Command| {
-        matches!(it, Command::Commit { .. } | Command::DestroySession { .. } | Command::RenewSession { .. })
-    };
-    assert!(!commands.iter().any(touches), "{commands:?}");
 }
 
 #[test]
@@ -631,7 +525,7 @@ fn what_an_earlier_process_held_is_read_before_it_is_released() {
     let resume = left(prefixes);
     let held = |name: &str| {
         let value = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default()).encode();
-        let own = resumed_by_us(Pair { value, ..contender(name, "me", None, 3) });
+        let own = Pair { value, ..contender(name, "me", None, 3) };
         vec![lock(name, 1, r#""me""#, 3), own]
     };
     let taken = || vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)];
@@ -679,7 +573,6 @@ fn nothing_of_another_cluster_is_acted_on() {
 }
 
 mod again;
-mod contest;
 mod cuts;
 mod filtered;
 mod follow;

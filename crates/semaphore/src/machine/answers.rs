@@ -1,6 +1,6 @@
 //! How the answers to reads and watches change a machine. After each, [`Machine::drive`] decides what to do.
 
-use super::{Claim, Context, InFlight, Intent, Machine, State, Timer};
+use super::{Context, InFlight, Intent, Machine, State, Timer};
 use crate::LockKeyState;
 use crate::SessionId;
 use crate::backoff::jittered;
@@ -26,7 +26,6 @@ impl Machine {
         self.timers.clear(Timer::Refresh);
         self.token = None;
         self.stopping = None;
-        self.claim = Claim::Unknown;
         if cx.ending {
             self.stop_acquiring();
         }
@@ -372,7 +371,6 @@ impl Machine {
 
     /// The view has changed.
     pub(super) fn view_changed(&mut self, cx: &mut Context<'_>) {
-        self.check_nonce(cx);
         let (session, now) = (cx.remembered, cx.now);
         let Some(view) = &self.view else { return };
         if self.settings.is_lock() {

@@ -14,14 +14,8 @@ pub(crate) struct Context<'a> {
     pub(crate) session: Option<&'a SessionId>,
     /// The session, even if it is only remembered from an earlier process. Leaving uses this one.
     pub(crate) remembered: Option<&'a SessionId>,
-    /// The process's own nonce.
-    pub(crate) nonce: &'a str,
-    /// Those of the processes before it.
-    pub(crate) past: &'a [String],
     /// Whether an earlier process has made the session.
     pub(crate) resumed: bool,
-    /// How long the earlier process may still take the session's slots for its own, if it may still run.
-    pub(crate) contested: Option<Duration>,
     /// Whether Consul has answered anything yet.
     pub(crate) reached: bool,
     /// What is wrong with the session, if anything is.

@@ -35,13 +35,6 @@ impl Machine {
         let Some(mut view) = view else { return self.list(cx) };
         self.offers.tell(&mut view, cx.now);
         let wall = cx.wall.text(cx.now);
-        if cx.resumed {
-            let claim = plan::claim(&view, self.plan_input(session, &wall, cx));
-            if self.settle_claim(&view, session, claim, cx) {
-                self.view = Some(view);
-                return;
-            }
-        }
         let input = self.plan_input(session, &wall, cx);
         let intent = self.intent();
         match intent {
@@ -101,7 +94,7 @@ impl Machine {
             held: self.state.slot().map(|slot| slot.indexes.as_slice()),
             together: cx.together,
             holds: cx.holds,
-            nonce: cx.resumed.then_some(cx.nonce),
+            resumed: cx.resumed,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::settings::{LimitPolicy, Settings};
 pub fn join(prefix: &str, input: PlanInput<'_>) -> Option<Write> {
     let Settings { priority, limit_policy, form, .. } = input.settings;
     let plain = *priority == 0 && *limit_policy != LimitPolicy::Refuse && input.together.is_none();
-    if !plain || input.settings.is_lock() || input.settings.try_once() || input.nonce.is_some() {
+    if !plain || input.settings.is_lock() || input.settings.try_once() || input.resumed {
         return None;
     }
     let (key, session) = (format!("{prefix}/{}", input.session), input.session.clone());

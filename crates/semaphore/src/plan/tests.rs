@@ -106,7 +106,7 @@ fn plan_input<'a>(
         held: Some(&[0]),
         together: None,
         holds: &[],
-        nonce: None,
+        resumed: false,
     }
 }
 

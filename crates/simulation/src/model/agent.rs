@@ -72,9 +72,7 @@ impl Agent {
             // The wall clock is so early that every date in the protocol is the first one.
             wall: Wall::new(SystemTime::UNIX_EPOCH - TTL * 365, START),
             seed: 0,
-            nonce: 0,
             resume,
-            contested: false,
             semaphores: names.clone().map(|name| (name.clone(), settings(&name, player, limit))).collect(),
             together: if player.together { names.collect() } else { Vec::new() },
         };
@@ -133,7 +131,7 @@ impl Agent {
         let token =
             |name| if let Some(Phase::Held { token, .. }) = self.phase(name) { Some(token) } else { None };
         let prefixes = self.player.wants().iter().map(|name| ((*name).to_owned(), token(name))).collect();
-        Some(Resume { session, prefixes, locks: BTreeMap::new(), nonces: Vec::new() })
+        Some(Resume { session, prefixes, locks: BTreeMap::new() })
     }
 
     /// Computes the hash after a change.

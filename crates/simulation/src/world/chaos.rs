@@ -18,8 +18,6 @@ pub(crate) struct Chaos {
     pub(crate) joint: f64,
     /// A foreign client is killed; its session ends within a TTL.
     pub(crate) expire: f64,
-    /// An agent's files are deleted while it runs, and another process resumes its session.
-    pub(crate) twin: f64,
     /// An agent pauses for less than the lease's margin.
     pub(crate) pause: f64,
     /// An agent is cut off from Consul for up to three TTLs.
@@ -46,7 +44,6 @@ impl Chaos {
         dies: 0.0,
         joint: 0.0,
         expire: 0.0,
-        twin: 0.0,
         pause: 0.0,
         cut: 0.0,
         meddle: 0.0,
@@ -114,9 +111,6 @@ impl World {
             if self.happens(self.chaos.crash) {
                 self.crash(place);
             }
-            if self.happens(self.chaos.twin) {
-                self.twin(place);
-            }
             // Two pauses in a row could exceed the margin between the end of a lease and the end of the session.
             if self.happens(self.chaos.pause) && self.agents[place].paused_until <= self.now {
                 let pause = Duration::from_millis(self.rng.u64(1..999));
@@ -135,8 +129,7 @@ impl World {
         }
         // Half of the agents restart with their state file.
         let resume = self.agents[place].state().filter(|_| self.rng.bool());
-        let contested = self.agents[place].keeper.is_contested();
-        self.agents[place] = self.new_agent(place, resume, contested);
+        self.agents[place] = self.new_agent(place, resume);
         self.act(place);
     }
 
@@ -153,7 +146,7 @@ impl World {
         self.joint_death = Some(self.now);
         for place in 0..self.agents.len() {
             if self.agents[place].keeper.session().is_some_and(|session| dead.contains(session)) {
-                self.agents[place] = self.new_agent(place, None, false);
+                self.agents[place] = self.new_agent(place, None);
                 self.act(place);
             }
         }
@@ -174,25 +167,6 @@ impl World {
     fn expire(&mut self, session: SessionId) {
         let after = TTL.mul_f64(self.rng.f64());
         self.later(after, Coming::Expire { session });
-    }
-
-    /// Replaces the next agent by a process that resumes the session of this agent, while this agent continues to run.
-    fn twin(&mut self, place: usize) {
-        let Some(resume) = self.agents[place].state() else { return };
-        let Configuration { wants, together, .. } = &self.agents[place].configuration;
-        if wants.len() > 1 && !together {
-            // Two that take one after the other could wait for each other for ever.
-            return;
-        }
-        let (other, contested) = ((place + 1) % self.agents.len(), true);
-        let configuration = self.agents[place].configuration.clone();
-        self.twins.insert(resume.session.clone());
-        for agent in &mut self.agents {
-            // The files belong to the new process.
-            agent.has_files &= agent.keeper.session() != Some(&resume.session);
-        }
-        self.agents[other] = self.agent_of(configuration, Some(resume), contested);
-        self.act(other);
     }
 
     /// Whether a fault happens. A chance of 0 draws no random number, so the rest of the game stays the same.

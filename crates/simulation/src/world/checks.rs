@@ -59,7 +59,7 @@ impl World {
 
     /// The next holder that stays longer than the prune delay prunes what a crashed holder left in the record.
     fn assert_next_agent_finds_all_free(&mut self) {
-        let mut visitor = self.new_agent(0, None, false);
+        let mut visitor = self.new_agent(0, None);
         visitor.work = visitor.work.max(self.game.prune_delay + TTL / 2);
         let mut wants = visitor.configuration.clone();
         if wants.terms.limit_policy == LimitPolicy::Refuse {
@@ -142,12 +142,6 @@ impl World {
             // The notice of a slot that was acquired at that instant comes later.
             let late = agent.ending.is_some_and(|since| since < self.now) && !left_behind;
             assert!(!late, "seed {seed}: {session} acquired {name} while it was ending");
-        } else if let Notice::SessionTaken { session } = notice {
-            // The only process of a session gets no notice of another one, even after a late request of an earlier process.
-            assert!(
-                self.twins.contains(session),
-                "seed {seed}: {session} was reported as taken without a second process"
-            );
         } else if let Notice::TimedOut { name, .. } = notice {
             let asked_at = *agent.asked_at.get(&**name).expect("a configured semaphore");
             let told_before = self.clients.get(&agent.life).is_some_and(Client::may_have_set);

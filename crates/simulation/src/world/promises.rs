@@ -138,9 +138,7 @@ impl World {
     }
 
     fn process_of(&self, session: &SessionId) -> Option<&Agent> {
-        self.agents
-            .iter()
-            .find(|agent| agent.keeper.session() == Some(session) && !agent.keeper.is_contested())
+        self.agents.iter().find(|agent| agent.keeper.session() == Some(session))
     }
 
     /// Whether a process with this session runs.
@@ -162,7 +160,7 @@ impl World {
         let session = agent.keeper.session().filter(|_| !agent.draining && agent.ending.is_none());
         let listed = session.is_some_and(|session| self.referees[0].after.slots_of(session) > 0);
         let knows = !matches!(agent.phase(SEMAPHORES[0]), Some(Phase::Starting | Phase::Waiting));
-        if !listed || knows || agent.keeper.is_contested() {
+        if !listed || knows {
             agent.unaware_since = None;
             return;
         }

@@ -32,9 +32,7 @@ fn granted_after(age: Duration) -> (Keeper, Moment) {
         who: Identity::default(),
         wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
         seed: 0,
-        nonce: 0,
         resume: None,
-        contested: false,
         semaphores: [("a".into(), settings)].into(),
         together: [].into(),
     };

@@ -115,7 +115,7 @@ fn an_evicted_waiter_lists_before_it_joins_again() {
 #[test]
 fn a_member_whose_lease_ran_out_before_its_group_is_released_waits_for_its_workload() {
     let mut keeper = resumed();
-    let own = |name| resumed_by_us(contender(name, "me", Some(WaiterState::Held), 5));
+    let own = |name| contender(name, "me", Some(WaiterState::Held), 5);
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own("b")]);
     assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
     let later = NOW + Duration::from_secs(28);

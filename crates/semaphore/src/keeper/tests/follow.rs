@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::SessionId;
-use crate::timing::contest;
 
 /// The index at which it came.
 const CAME: u64 = 1000;
@@ -730,19 +729,6 @@ fn a_holder_after_a_grant_by_name_writes_its_identity_after_a_while() {
     let at = keeper.deadline().unwrap();
     keeper.tick(at);
     assert_eq!((requests(&commands(&mut keeper)), at), (vec!["commit a/me".to_owned()], after(1000)));
-}
-
-#[test]
-fn what_another_process_writes_into_its_contender_is_read_within_the_time_that_there_is_for_it() {
-    // Whatever its watch tells. By then the other one takes the session for its own.
-    for ttl in [Duration::from_secs(10), Duration::from_secs(30)] {
-        let mut keeper = let_in(Start { ttl, ..plain() });
-        let answer = holding(named(1, r#""me""#, r#""b","c""#, 1010));
-        let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(600), answer);
-        let reads: Vec<_> = asked.iter().filter(|(_, what)| !what.starts_with("watch")).collect();
-        let longest = reads.windows(2).map(|two| two[1].0.since(two[0].0)).max().unwrap();
-        assert!(longest < contest(ttl), "{longest:?} with a TTL of {ttl:?}");
-    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn what_is_done_late_is_found_by_a_second_look() {
     let mut entry = Entry::decode(&late.value).unwrap();
     entry.together.clear();
     late.value = entry.encode();
-    shown(&mut keeper, vec![resumed_by_us(late)], after(30));
+    shown(&mut keeper, vec![late], after(30));
     assert_eq!(writes(&mut keeper), [["-a/me"]]);
     keeper.handle(
         Event::Committed(vec![LEFT.into()], Ok(Commit::Done { index: 40, listing: None })),

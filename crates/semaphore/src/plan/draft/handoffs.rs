@@ -86,8 +86,6 @@ impl Draft<'_> {
         let plain = || Entry::new(WaiterState::Held, slots, 0, String::new(), who);
         let mut entry = known.unwrap_or_else(plain).held(indexes, self.wall);
         entry.slots = slots;
-        // The known value may be older than a restart of the waiter, which takes another nonce for that of its successor.
-        entry.nonce = None;
         let key = self.view.contender_key(session);
         self.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
         let (value, flags) = (entry.encode(), self.record.flags());

@@ -75,7 +75,7 @@ fn a_newcomer_writes_its_contender_key_and_reads_the_record_in_one_transaction()
     for other in [refuses, once, priority(1), priority(-1)] {
         assert_eq!(joins(&other, |input| input), None, "{other:?}");
     }
-    assert_eq!(joins(&plain, |input| PlanInput { nonce: Some("1"), ..input }), None);
+    assert_eq!(joins(&plain, |input| PlanInput { resumed: true, ..input }), None);
     fn together(input: PlanInput<'_>) -> PlanInput<'_> {
         let together = Some(GroupMember { prefixes: &[], step: GroupStep::Enqueue, room: None });
         PlanInput { together, ..input }
@@ -318,10 +318,10 @@ fn beside_foreign_clients_a_waiter_watches_the_slotkeeper_client_ahead_and_the_f
 
 #[test]
 fn waiters_that_cannot_be_granted_by_name_are_not_named() {
-    let waiters = [("first", 1, 0), ("resumed", 1, 0), ("b", 1, 0), ("low", 1, -1)];
+    let waiters = [("first", 1, 0), ("member", 1, 0), ("b", 1, 0), ("low", 1, -1)];
     let seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
     let seen = changed(seen, |session, entry| {
-        entry.nonce = (session == "resumed").then(|| "1".to_owned());
+        entry.together = Vec::from_iter((session == "member").then(|| "q".to_owned()));
     });
     let write = set_limit(&seen, 2, "", NOW).unwrap();
     let plan = Plan { write, ..Plan::new(PlanOutcome::Holding) };
@@ -473,15 +473,10 @@ fn a_grant_by_name_has_the_identity_that_the_handoff_list_has() {
 fn without_a_nameable_waiter_the_first_one_becomes_the_lookout() {
     let lock = r#"{"Limit":1,"Holders":["me"],"Next":["b"]} "#;
     let low = queue(lock, &["me"], &[("b", 1, 0), ("low", 1, -1)]);
-    let resumed = changed(queue(lock, &["me"], &[("b", 1, 0), ("low", 1, 0)]), |session, entry| {
-        entry.nonce = (session == "low").then(|| "1".to_owned());
-    });
     // It came while `b` was named, and watches nothing but its contender. When `b` dies, nobody else sees it.
-    for seen in [low, resumed] {
-        let plan = planned(&seen, &settings(1, 1), leave, false);
-        assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":["b"]} "#);
-        assert_eq!(written(&plan).1, ["p/low Lookout", "p/b Held [0]", "-p/me"]);
-    }
+    let plan = planned(&low, &settings(1, 1), leave, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":["b"]} "#);
+    assert_eq!(written(&plan).1, ["p/low Lookout", "p/b Held [0]", "-p/me"]);
 }
 
 #[test]

@@ -74,9 +74,8 @@ fn all_that_may_be_configured_can_be_acquired() {
     let body = "\u{1}".repeat(1024);
     let settings =
         Settings { prefix: prefix(), body: Some(body), priority: i32::MIN, ..settings(MAX_LIMIT, MAX_LIMIT) };
-    let nonce = id(7);
     let wall = "2026-01-02T03:04:05.123456789+00:00";
-    let input = PlanInput { nonce: Some(&nonce), wall, ..plan_input(&session, &settings, &who, &dead_since) };
+    let input = PlanInput { wall, ..plan_input(&session, &settings, &who, &dead_since) };
     let plan = hold(&View::new(&prefix(), Vec::new(), 50), input, NOW);
     assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: true });
     assert!(sent(&plan) <= size::MAX_TRANSACTION);

@@ -94,35 +94,6 @@ fn a_holder_whose_contender_key_was_deleted_hands_no_index_on() {
 }
 
 #[test]
-fn a_handoff_by_name_writes_no_nonce() {
-    let mut seen = after_reading(r#"{"Limit":1,"Holders":["me"],"Next":["b","c"]} "#);
-    let mut entry = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default());
-    entry.nonce = Some("of an earlier process".into());
-    let pair = Pair {
-        key: "p/b".into(),
-        value: entry.encode(),
-        flags: 0,
-        session: Some("b".into()),
-        times_locked: 1,
-        create_index: 50,
-        modify_index: 50,
-    };
-    seen.see_contender(&"b".into(), Some(pair), 50);
-    let write = planned(&seen, &settings(1, 1), leave, false).write.unwrap();
-    let granted = write.ops.iter().find_map(|op| {
-        if let Op::Lock { key, value, .. } = op
-            && key == "p/b"
-        {
-            Entry::decode(value)
-        } else {
-            None
-        }
-    });
-    let granted = granted.expect("b is granted by name");
-    assert_eq!((granted.state, granted.nonce), (WaiterState::Held, None));
-}
-
-#[test]
 fn a_leaving_client_grants_itself_no_slot_whatever_the_hint_says() {
     let seen = after_reading(r#"{"Limit":1,"Holders":["me"],"Next":["me","b","c"]} "#);
     let plan = planned(&seen, &settings(1, 1), leave, false);
