@@ -438,7 +438,7 @@ fn the_chain_and_the_name_of_the_certificate() {
         &doctor(&address, &named),
         69,
         "FAIL address",
-        &["for another name", "consul.tls.server_name"],
+        &["not valid for name", "consul.tls.server_name"],
     );
     let other = Authority::new();
     let other = other.file("consul-agent-ca.pem");

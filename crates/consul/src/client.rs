@@ -109,14 +109,14 @@ impl Client {
     }
 
     /// The same client with the time-out `within`: from the start of the connection to the last byte of the answer, in addition to
-    /// the wait of a blocking query. A connection may take 5 s. With a shorter time-out a dead host gives [`Kind::Timeout`] instead
-    /// of [`Kind::Unreachable`].
+    /// the wait of a blocking query. A connection may take 5 s. With a shorter time-out a dead host gives [`Kind::Unknown`] instead
+    /// of [`Kind::NotSent`].
     #[must_use]
     pub fn within(&self, within: Duration) -> Self {
         Self { within, ..self.clone() }
     }
 
-    /// Ends the reads and writes that are in flight, or wait for a connection, after `within` with [`Kind::Timeout`], so that they do
+    /// Ends the reads and writes that are in flight, or wait for a connection, after `within` with [`Code::Timeout`], so that they do
     /// not delay later requests. This applies to this client, its clones, and the clients that it [replaces](Self::in_place_of).
     /// Long polls and the requests that keep a lease have connections of their own and continue.
     pub fn hurry(&self, within: Duration) {
@@ -274,7 +274,7 @@ impl Client {
             () = hurried => {
                 let after = began.elapsed();
                 self.shared.observer.finished(&tried, Code::Timeout, after);
-                Err(Error::new(tried, Kind::Timeout(after), ""))
+                Err(Error::late(tried, after))
             }
         }
     }
@@ -298,7 +298,7 @@ impl Client {
         let tried = self.tried(request.operation, &request.target);
         let after = self.within.saturating_add(request.waits);
         let Some(mut until) = Instant::now().checked_add(after) else {
-            return Err(Error::new(tried, Kind::BadRequest, "the time-out is too long"));
+            return Err(Error::refused(tried, "the time-out is too long"));
         };
         let token = &self.token;
         let mut used = self
@@ -325,7 +325,8 @@ impl Client {
         }
         let mut error = if answer.filtered && !request.takes_filtered {
             // A hidden session would look as if it had ended.
-            Error::new(answer.tried, Kind::Denied, "parts of the answer are hidden from this token")
+            let hidden = "permission denied: parts of the answer are hidden from this token";
+            Error::new(answer.tried, Kind::Denied, Code::Forbidden, hidden)
         } else {
             refused(answer, &request, used.as_deref())
         };
@@ -338,9 +339,6 @@ impl Client {
             };
             let advice = if is_login { login::advice(&error.detail).into() } else { token.advice(fault) };
             error.detail = format!("{}; {advice}", error.detail);
-            if !is_login && self.is_anonymous() {
-                error.kind = Kind::Anonymous;
-            }
             if let Some(in_vain) = in_vain {
                 error.detail = format!("{}; and another login failed: {in_vain}", error.detail);
             }
@@ -357,7 +355,7 @@ impl Client {
     ) -> Result<T, TokenError> {
         tokio::time::timeout_at(until, token).await.unwrap_or_else(|_| {
             let tried = self.tried(Operation::Login, self.token.auth_method());
-            Err(TokenError::Login(Box::new(Error::new(tried, Kind::Timeout(after), ""))))
+            Err(TokenError::Login(Box::new(Error::late(tried, after))))
         })
     }
 }

@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 use reqwest::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE};
 use tokio::time::Instant;
 
+use super::classify::NEVER_ANSWERED;
 use super::client::{MAX_ANSWER, accepted};
 use super::connections::Permit;
 use super::endpoint::{Endpoint, Lane};
@@ -32,12 +33,8 @@ const MAY_BE_ANOTHER: &str =
 const SHOWS_NO_SESSION: &str =
     "no address has shown the session of the previous process, whose lease may be valid";
 
-/// What may be wrong with a server that accepts connections and answers nothing.
-const NEVER_ANSWERED: &str =
-    ", and nothing there has answered yet (is it Consul's HTTP API, by default on port 8500?)";
-
 /// Why a request is not sent that waited for a connection until its time-out.
-const NO_CONNECTION_FREE: &str = "no connection was free in time";
+const NO_CONNECTION_FREE: &str = "not sent: no connection was free in time";
 
 impl Client {
     /// Sends a request to the address in use. After a failure that permits another attempt, sends it to the next address.
@@ -62,21 +59,21 @@ impl Client {
             let result = self.attempt_by(&route, request, token, until, after).await;
             if self.router.now().epoch != self.epoch {
                 let tried = self.tried_at(request, &route);
-                return Err(Error::new(tried, Kind::Interrupted, MAY_BE_ANOTHER));
+                return Err(Error::new(tried, Kind::Unknown, Code::Interrupted, MAY_BE_ANOTHER));
             }
+            let status = result.as_ref().map_or(0, |answer| answer.status);
             let judged = match &result {
                 Ok(answer) if accepted(answer, request) || answer.filtered => None,
                 Ok(answer) => Some(refused(answer.clone(), request, token)),
                 Err(error) => Some(error.clone()),
             };
             let is_poll = request.lane() == Lane::Poll;
-            self.router.ended(&route, outcome(judged.as_ref(), is_poll), self);
+            self.router.ended(&route, outcome(judged.as_ref(), status, is_poll), self);
             let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
             // A write that may have been applied is left to the caller, and a cut is no failure of the address.
             let again = error.is_unsent()
                 || (!request.operation.writes()
-                    && (error.is_transient() || matches!(error.kind, Kind::Unexpected(_)))
-                    && !matches!(error.kind, Kind::Cut(_)));
+                    && matches!(error.kind, Kind::NoLeader | Kind::Busy | Kind::Unknown | Kind::NotConsul));
             if !again {
                 return result;
             }
@@ -90,7 +87,7 @@ impl Client {
 
     /// Adds the failures of the other addresses to an error.
     fn with_others(&self, mut error: Error) -> Error {
-        if matches!(error.kind, Kind::Unreachable | Kind::Mismatch(_)) {
+        if error.is_unsent() {
             for other in self.router.with(|selection| selection.failures_of_others()) {
                 error.detail = format!("{}; {other}", error.detail);
             }
@@ -101,7 +98,7 @@ impl Client {
     fn not_sent(&self, request: &Request, route: &Route, why: &str) -> Error {
         let others = self.router.with(|selection| selection.failures_of_others());
         let why = std::iter::once(why.to_owned()).chain(others).collect::<Vec<_>>().join("; ");
-        Error::new(self.tried_at(request, route), Kind::NotSent, why)
+        Error::new(self.tried_at(request, route), Kind::NotSent, Code::Other, format!("not sent: {why}"))
     }
 
     fn tried_at(&self, request: &Request, route: &Route) -> Tried {
@@ -120,7 +117,7 @@ impl Client {
         let tried = self.tried_at(request, route);
         let endpoint = self.endpoint(&route.target, &tried)?;
         let Some(permit) = self.enter(&endpoint, request, until).await else {
-            return Err(Error::new(tried, Kind::NotSent, NO_CONNECTION_FREE));
+            return Err(Error::new(tried, Kind::NotSent, Code::Other, NO_CONNECTION_FREE));
         };
         let started = Instant::now();
         // Boxed: the library's futures are large, and callers hold many of them.
@@ -133,15 +130,18 @@ impl Client {
                 result = exchange => result,
                 () = self.router.left(route), if is_poll => {
                     let cause = "another address is in use now";
-                    Err(Error::new(tried.clone(), Kind::Interrupted, cause))
+                    Err(Error::new(tried.clone(), Kind::Unknown, Code::Interrupted, cause))
                 }
             }
         };
         let result = match tokio::time::timeout_at(*until, exchange).await {
             Ok(result) => result,
             Err(_) => {
-                let hint = if endpoint.is_known.load(Ordering::Relaxed) { "" } else { NEVER_ANSWERED };
-                Err(Error::new(tried.clone(), Kind::Timeout(after), hint))
+                let mut late = Error::late(tried.clone(), after);
+                if !endpoint.is_known.load(Ordering::Relaxed) {
+                    late.detail.push_str(NEVER_ANSWERED);
+                }
+                Err(late)
             }
         };
         self.count(request, &tried, &result, started);
@@ -161,7 +161,7 @@ impl Client {
 
     fn endpoint(&self, target: &Target, tried: &Tried) -> Result<Arc<Endpoint>, Error> {
         let several = self.router.with(|selection| selection.has_others());
-        let unfit = |error: SetupError| Error::new(tried.clone(), Kind::BadRequest, error.to_string());
+        let unfit = |error: SetupError| Error::refused(tried.clone(), error.to_string());
         self.shared.endpoints.at(target, several).map_err(unfit)
     }
 
@@ -169,7 +169,7 @@ impl Client {
         let code = match result {
             Ok(answer) if answer.filtered && !request.takes_filtered => Code::Forbidden,
             Ok(answer) => Code::of_status(answer.status),
-            Err(error) => error.kind.code(),
+            Err(error) => error.code,
         };
         self.observer().finished(tried, code, started.elapsed());
     }
@@ -201,7 +201,7 @@ impl Client {
         endpoint: &Endpoint,
         mut permit: Permit<'_>,
     ) -> Result<Answer, Error> {
-        let refuse = |said: String| Error::new(tried.clone(), Kind::BadRequest, said);
+        let refuse = |said: String| Error::refused(tried.clone(), said);
         let mut url = endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&self.shared.scope).extend_pairs(&request.query);
         // An idle client sends renewals alone, too rarely to keep their connection open.
@@ -244,7 +244,7 @@ impl Client {
             Ok(Some(body)) => body,
             Ok(None) => {
                 let why = format!("it is longer than {MAX_ANSWER} bytes");
-                return Err(Error::new(tried.clone(), Kind::BadAnswer, why));
+                return Err(Error::undecodable(tried.clone(), why));
             }
             Err(error) => return Err(broken(error)),
         };
@@ -252,14 +252,7 @@ impl Client {
         let age = waited();
         if classify::is_cut(status, age) {
             let cause = format!("{status}: {}", said(&answer, request, token));
-            return Err(Error::new(tried.clone(), Kind::Cut(age), cause));
-        }
-        let datacenter = self.shared.scope.iter().find(|(name, _)| *name == "dc");
-        if let Some((_, datacenter)) =
-            datacenter.filter(|_| classify::is_without_datacenter(status, &answer.body))
-        {
-            let named = format!("`{}`", classify::excerpt(datacenter, &[]));
-            return Err(Error::new(tried.clone(), Kind::NoDatacenter, named));
+            return Err(classify::cut(tried.clone(), age, &cause));
         }
         Ok(answer)
     }
@@ -268,7 +261,7 @@ impl Client {
 /// The error for an answer that the endpoint does not define.
 pub(super) fn refused(answer: Answer, request: &Request, token: Option<&Ready>) -> Error {
     let said = said(&answer, request, token);
-    classify::of_answer(answer.tried, answer.status, said)
+    classify::of_answer(answer.tried, answer.status, &said)
 }
 
 /// The beginning of an answer's body, as text for an error.

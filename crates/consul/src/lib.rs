@@ -117,7 +117,7 @@ pub use about::Cluster;
 pub use address::{Address, AddressError, Addresses, MAX_ADDRESSES};
 pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
 pub use endpoint::MAX_LONG_POLLS;
-pub use error::{Error, Kind, Mismatch, Tried};
+pub use error::{Error, Kind, Tried};
 pub use file::open_regular;
 pub use kv::{KvPair, Put};
 pub use login::Login;

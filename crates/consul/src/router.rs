@@ -354,35 +354,22 @@ fn is_peer(text: &str) -> bool {
 
 /// An error's message without the address.
 fn in_short(error: &Error) -> String {
-    if let Kind::Unexpected(status) = error.kind {
-        format!("it answers {status}")
-    } else if matches!(error.kind, Kind::Unreachable | Kind::Interrupted | Kind::Mismatch(_) | Kind::Cut(_)) {
-        error.detail.clone()
-    } else {
-        error.to_string()
-    }
+    error.detail.clone()
 }
 
 /// The meaning of a request's outcome for its target. The cut of a long poll means nothing, since proxies cut long requests.
-pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
+pub(super) fn outcome(error: Option<&Error>, status: u16, is_poll: bool) -> Outcome {
     let Some(error) = error else { return Outcome::Answered };
     match error.kind {
         Kind::NoLeader => Outcome::NoLeader,
-        Kind::Unreachable | Kind::Mismatch(_) => Outcome::Failed(in_short(error)),
-        Kind::Timeout(_) | Kind::Unexpected(_) | Kind::Interrupted if is_poll => Outcome::Other,
+        _ if error.is_unsent() || error.is_mismatch() => Outcome::Failed(in_short(error)),
+        Kind::Unknown if is_poll => Outcome::Other,
+        Kind::Unknown if matches!(status, 502 | 503) => Outcome::Failed(in_short(error)),
         // A load balancer without a backend accepts connections and closes them.
-        Kind::Timeout(_) | Kind::Interrupted | Kind::Unexpected(408 | 499 | 504) => Outcome::Unanswered,
-        Kind::Unexpected(502 | 503) => Outcome::Failed(in_short(error)),
-        Kind::Unexpected(_) | Kind::Cut(_) | Kind::BadAnswer | Kind::Token | Kind::NotSent => Outcome::Other,
-        Kind::NotFound | Kind::Denied | Kind::Anonymous => Outcome::Refused,
-        Kind::RateLimited
-        | Kind::TooLarge
-        | Kind::InvalidSession
-        | Kind::Unfit
-        | Kind::Unregistered
-        | Kind::NoDatacenter
-        | Kind::InvalidKey
-        | Kind::BadRequest => Outcome::Answered,
+        Kind::Unknown if status != 500 => Outcome::Unanswered,
+        Kind::Unknown | Kind::Cut | Kind::NotConsul | Kind::NotSent => Outcome::Other,
+        Kind::Gone | Kind::Denied => Outcome::Refused,
+        Kind::Busy | Kind::Refused => Outcome::Answered,
     }
 }
 

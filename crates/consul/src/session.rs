@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Error, Indexed, Kind, Operation, Read};
+use super::{Client, Error, Indexed, Operation, Read};
 
 /// What happens to the keys that a session has locked when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::Unfit`] if the node or a check is missing or critical, [`Kind::BadRequest`] for a TTL outside of Consul's limits. If
+    /// [`Kind::Refused`](crate::Kind::Refused) if the node or a check is missing or critical, or for a TTL outside of Consul's limits. If
     /// the outcome is unknown, a session may exist; without renewals its TTL ends it.
     pub async fn session_create(&self, spec: &SessionSpec) -> Result<String, Error> {
         let create = Create {
@@ -127,14 +127,14 @@ impl Client {
         let request = Request::put(Operation::SessionCreate, "session/create", &spec.name);
         let body = serde_json::to_vec(&create).map_err(|error| {
             let tried = self.tried(Operation::SessionCreate, &spec.name);
-            Error::new(tried, Kind::BadRequest, error.to_string())
+            Error::refused(tried, error.to_string())
         })?;
         let sent = Instant::now();
         let created: Created = self.send(request.body(body)).await?.json()?;
         if !is_id(&created.id) {
             // The ID is written to logs, files and the environment of commands.
             let tried = self.tried(Operation::SessionCreate, &spec.name);
-            return Err(Error::new(tried, Kind::BadAnswer, "its ID is not a session ID"));
+            return Err(Error::undecodable(tried, "its ID is not a session ID"));
         }
         self.leased(&created.id, sent, Some(spec.ttl));
         Ok(created.id)
@@ -144,7 +144,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As for any request. [`Kind::Denied`] also where the node exists.
+    /// As for any request. [`Kind::Denied`](crate::Kind::Denied) also where the node exists.
     pub async fn register_node(&self, node: &str) -> Result<(), Error> {
         let mut body = json!({"Node": node, "Address": NO_ADDRESS, "SkipNodeUpdate": true});
         if let Some(datacenter) = self.datacenter() {
@@ -159,7 +159,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if Consul answers that the session does not exist. No other error means that.
+    /// [`Kind::Gone`](crate::Kind::Gone) if Consul answers that the session does not exist. No other error means that.
     pub async fn session_renew(&self, id: &str) -> Result<Session, Error> {
         let path = self.session_path(Operation::SessionRenew, "renew", id)?;
         let request = Request::put(Operation::SessionRenew, path, id);
@@ -168,7 +168,7 @@ impl Client {
         let renewed =
             sessions.into_iter().find(|session| session.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
                 let tried = self.tried(Operation::SessionRenew, id);
-                Error::new(tried, Kind::BadAnswer, "it does not list the session")
+                Error::undecodable(tried, "it does not list the session")
             })?;
         self.leased(id, sent, humantime::parse_duration(&renewed.ttl).ok());
         Ok(renewed)
@@ -236,7 +236,7 @@ impl Client {
     fn session_path(&self, operation: Operation, verb: &str, id: &str) -> Result<String, Error> {
         if !is_id(id) {
             let said = "a session id consists of hexadecimal digits and dashes";
-            return Err(Error::new(self.tried(operation, &shown(id)), Kind::BadRequest, said));
+            return Err(Error::refused(self.tried(operation, &shown(id)), said));
         }
         Ok(format!("session/{verb}/{id}"))
     }

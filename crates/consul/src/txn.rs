@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Consistency, Error, Kind, KvPair, Operation, Read, Secret};
+use super::{Client, Consistency, Error, KvPair, Operation, Read, Secret};
 
 /// The maximum number of operations of a transaction that every version accepts. From Consul 1.14 on the limit is 128.
 pub const TXN_OPERATIONS: usize = 64;
@@ -269,7 +269,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::TooLarge`] above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not an error. If
+    /// [`Kind::Refused`](crate::Kind::Refused) above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not an error. If
     /// [`Error::outcome_unknown`], read again before the next write.
     pub async fn txn(&self, ops: &[TxnOp]) -> Result<Txn, Error> {
         self.transact(Operation::Txn, ops, Read::default()).await
@@ -280,7 +280,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::TooLarge`] above [`TXN_OPERATIONS`], [`Kind::BadAnswer`] if the answer is longer than
+    /// [`Kind::Refused`](crate::Kind::Refused) above [`TXN_OPERATIONS`], [`Kind::NotConsul`](crate::Kind::NotConsul) if the answer is longer than
     /// [`MAX_ANSWER`](super::MAX_ANSWER).
     pub async fn kv_get_many(&self, keys: &[String], consistency: Consistency) -> Result<Txn, Error> {
         let ops: Vec<_> = keys.iter().map(|key| TxnOp::Get { key: key.clone() }).collect();
@@ -310,9 +310,8 @@ impl Client {
             [only] => shown(only.kv.key),
             [first, rest @ ..] => format!("{} and {} more", shown(first.kv.key), rest.len()),
         };
-        let body = serde_json::to_vec(&wire).map_err(|error| {
-            Error::new(self.tried(operation, &target), Kind::BadRequest, error.to_string())
-        })?;
+        let body = serde_json::to_vec(&wire)
+            .map_err(|error| Error::refused(self.tried(operation, &target), error.to_string()))?;
         let request = Request::put(operation, "txn", target).body(body).reading(read);
         let is_long = ops.len() > FEW_STEPS || ops.iter().any(|op| matches!(op, TxnOp::GetTree { .. }));
         let answer = self.send(if is_long { request.long() } else { request }).await?;
@@ -328,8 +327,8 @@ impl Client {
                 Ok(Txn::Committed(results.unwrap_or_default().into_iter().map(|result| result.kv).collect()))
             }
             (false, false) => Ok(Txn::RolledBack(faults)),
-            (true, false) => Err(Error::new(tried, Kind::BadAnswer, "it is a success that contains errors")),
-            (false, true) => Err(Error::new(tried, Kind::BadAnswer, "it is a rollback without a reason")),
+            (true, false) => Err(Error::undecodable(tried, "it is a success that contains errors")),
+            (false, true) => Err(Error::undecodable(tried, "it is a rollback without a reason")),
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::file::TokenFile;
 use super::pace::Pace;
 use super::{Ready, Refusal, Secret, TokenError, TokenSource};
-use crate::{Client, DEFAULT_TIMEOUT, Error, Kind, Login, Operation};
+use crate::{Client, DEFAULT_TIMEOUT, Error, Login, Operation};
 
 /// The share of its lifetime after which a token is replaced, and the random addition to it, which spreads the logins of agents.
 const LIFE: (f64, f64) = (0.7, 0.15);
@@ -178,7 +178,7 @@ impl Logins {
         };
         let late = |operation, target: &str| {
             let tried = client.tried(operation, target);
-            move |_| Error::new(tried, Kind::Timeout(within), "")
+            move |_| Error::late(tried, within)
         };
         let others = async {
             let until = Instant::now() + within;
@@ -248,7 +248,7 @@ impl Logins {
 
     fn over(&self, client: &Client) -> Error {
         let tried = client.tried(Operation::Login, &self.method.name);
-        Error::new(tried, Kind::BadRequest, "this client has logged out for good")
+        Error::refused(tried, "this client has logged out for good")
     }
 
     /// Boxed, since a login is itself a request. `refused`: how Consul refused the previous token.
