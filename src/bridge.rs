@@ -269,20 +269,6 @@ fn listed_after(ops: &[Op]) -> Option<usize> {
     Some(ops[..list].iter().filter(returns_key).count())
 }
 
-/// Whether the key is that of a lock. Of its operations, only those with flags show it.
-fn is_single(key: &str, ops: &[Op]) -> bool {
-    ops.iter().any(|op| match op {
-        Op::Lock { flags, .. } | Op::Unlock { flags, .. } => *flags == LOCK_FLAGS && op.key() == key,
-        Op::Cas { .. }
-        | Op::Delete { .. }
-        | Op::DeleteCas { .. }
-        | Op::CheckIndex { .. }
-        | Op::CheckNotExists { .. }
-        | Op::CheckSession { .. }
-        | Op::List { .. } => false,
-    })
-}
-
 /// Converts the answer to a transaction of these operations.
 fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Result<Commit, Failure> {
     let faults = match answer {
@@ -307,21 +293,16 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
     };
     if let Some(denied) = faults.iter().find(|fault| fault.fault == Fault::Denied) {
         let key = ops.get(denied.op_index).map(Op::key).unwrap_or_default();
-        let (what, rule) = if is_single(key, ops) {
-            (key.to_owned(), format!("key \"{key}\""))
-        } else {
-            let below = key.rfind('/').map_or(key, |slash| &key[..=slash]);
-            (format!("under {below}"), format!("key_prefix \"{below}\""))
-        };
-        let said = said();
+        let is_lock =
+            |op: &Op| matches!(op, Op::Lock { flags: LOCK_FLAGS, .. } | Op::Unlock { flags: LOCK_FLAGS, .. });
+        let is_single = ops.iter().any(|op| op.key() == key && is_lock(op));
+        let ((what, rule), said) = (rule(key, is_single, "write"), said());
         let text = if said.contains("ACL not found") {
             format!(
                 "cannot write {what}: Consul does not know this token: {said}; it is mistyped, or has been deleted"
             )
         } else {
-            format!(
-                "Consul denied to write {what}: {said}; the token needs `{rule} {{ policy = \"write\" }}`"
-            )
+            format!("Consul denied to write {what}: {said}; the token needs {rule}")
         };
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder, Fault::LockHeld])
@@ -424,7 +405,11 @@ pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
 /// The failure of a read of a key, which names the ACL rule that a token without the right lacks.
 pub fn read_failure(error: &slotkeeper_consul::Error, key: &str) -> Failure {
     let Failure { kind, text } = failure(error);
-    let text = if lacks_right(error) { format!("{text}; the token needs {}", read_rule(key)) } else { text };
+    let text = if lacks_right(error) {
+        format!("{text}; the token needs {}", rule(key, false, "read").1)
+    } else {
+        text
+    };
     Failure { kind, text }
 }
 
@@ -433,14 +418,16 @@ pub fn lacks_right(error: &slotkeeper_consul::Error) -> bool {
     error.kind == Kind::Denied && error.token.is_none() && advice(error).is_none()
 }
 
-/// A semaphore's keys have one rule, that of the folder. The key of a lock has its own.
-fn read_rule(key: &str) -> String {
+/// What the ACL rule of a key is about, and the rule. A semaphore's keys have one rule, that of the folder. The key of a lock has its own.
+fn rule(key: &str, is_single: bool, policy: &str) -> (String, String) {
     let (folder, name) = key.rsplit_once('/').unwrap_or(("", key));
     let is_in_folder = matches!(name, "" | ".lock") || uuid::Uuid::try_parse(name).is_ok();
-    if is_in_folder && !folder.is_empty() {
-        plan::acl_rule(folder, "read")
+    if is_in_folder && !is_single && !folder.is_empty() {
+        (format!("under {folder}/"), plan::acl_rule(folder, policy))
     } else {
-        format!("`key \"{}\" {{ policy = \"read\" }}`", printable(key, MAX_SHOWN_KEY))
+        let key = printable(key, MAX_SHOWN_KEY);
+        let rule = format!("`key \"{key}\" {{ policy = \"{policy}\" }}`");
+        (key, rule)
     }
 }
 
@@ -482,7 +469,7 @@ mod tests {
             ("service/leader", r#"`key "service/leader" { policy = "read" }`"#),
             ("leader", r#"`key "leader" { policy = "read" }`"#),
         ] {
-            assert_eq!(read_rule(key), rule, "{key}");
+            assert_eq!(super::rule(key, false, "read").1, rule, "{key}");
         }
         let said = |kind, detail| read_failure(&error(Operation::KvGet, kind, detail), "leader").text;
         assert!(

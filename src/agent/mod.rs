@@ -213,7 +213,7 @@ impl Agent {
         if let Some(resume) = &resume {
             // An older version has not recorded the TTL.
             let ttl = parts.files.resumed_ttl.unwrap_or(config.session.ttl);
-            client.remember(resume.session.as_str(), Some(ttl));
+            client.remember(resume.session.as_str(), ttl);
         }
         let start = translate::start(config, translate::held(config), resume);
         let start = Start { together, contested: parts.files.contested, ..start };

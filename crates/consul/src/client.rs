@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::endpoint::{Endpoints, Lane};
+use super::endpoint::{Endpoint, Lane};
 use super::exchange::refused;
 use super::request::{Answer, Request};
 use super::router::Router;
 use super::selection::AddressState;
 use super::token::{Refusal, Token};
 use super::{
-    Code, Error, Kind, MAX_WAIT, Observer, Operation, Read, Secret, Settings, TlsError, TokenError,
-    TokenSource, Tried, login,
+    Code, Error, Kind, MAX_WAIT, Observer, Operation, Read, Secret, Settings, TokenError, TokenSource, Tried,
+    login,
 };
 
 /// The default time-out of a request; [`Client::within`] sets another one. Consul itself waits 7 s for a leader before it answers
@@ -26,30 +26,17 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of an answer, in bytes after decompression.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Why no client can be made of the settings.
+/// Why no client can be made of the settings: a certificate, a key, the given token or an address cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// The certificates or keys are invalid.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The given token cannot be sent. Token files are read later.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The address does not form a URL: the address, and the reason.
-    #[error("no URL can be made of the Consul address {0}: {1}")]
-    Address(String, String),
-    /// The HTTP library refuses the settings.
-    #[error("the HTTP client cannot be set up: {0}")]
-    Http(String),
-}
+#[error("{0}")]
+pub struct SetupError(pub(super) String);
 
 /// A client of one Consul cluster. It uses one agent or server at a time. Clones share the connections, the token and the address
 /// in use.
 ///
-/// If the address in use fails, the client moves to another one that is proved to belong to the same cluster. While a session that
-/// this client created or renewed may live, the proof is that the other address shows the session. Without a proof, requests fail
-/// until the leases have expired. After that the client may move to an address of another cluster, and clients that are
-/// [bound](Self::bound) to the earlier state send nothing more.
+/// If the address in use fails, the client moves to another one. While a session of this client may have a valid lease, that is one which
+/// shows the session, and so belongs to the same cluster; without one, requests fail until the leases have expired. After that the
+/// client may move to an address of another cluster, and clients that are [bound](Self::bound) to the earlier state send nothing more.
 ///
 /// Proxies of the environment (`HTTP_PROXY`) are never used: a lease depends on these requests, and the agent is nearby.
 /// Redirects are never followed: Consul sends them for malformed keys alone.
@@ -58,17 +45,18 @@ pub struct Client {
     pub(super) shared: Arc<Shared>,
     pub(super) router: Arc<Router>,
     pub(super) token: Arc<Token>,
-    /// The token that probes of addresses send. Differs from `token` for the requests of a login, which are anonymous.
+    /// The token of the questions to other addresses. Differs from `token` for the requests of a login, which are anonymous.
     pub(super) own_token: Arc<Token>,
     within: Duration,
-    /// The epoch of the addresses. Nothing is sent in a later epoch, which may have another cluster.
-    pub(super) epoch: u64,
+    /// Nothing is sent in a later generation, which may have another cluster.
+    pub(super) generation: u64,
     /// The deadline of the requests that began before it was sent.
     hurry: watch::Sender<Option<Instant>>,
 }
 
 pub(super) struct Shared {
-    pub(super) endpoints: Endpoints,
+    /// In the order of the addresses.
+    pub(super) endpoints: Vec<Endpoint>,
     /// `dc`, `ns`, `partition`.
     pub(super) scope: Vec<(&'static str, String)>,
     /// The maximum wait of a blocking query.
@@ -94,18 +82,19 @@ impl Client {
     ///
     /// The certificates, the keys, the given token or the addresses are invalid.
     pub fn new(settings: &Settings, observer: Arc<dyn Observer>) -> Result<Self, SetupError> {
-        let endpoints = Endpoints::new(settings)?;
+        let endpoints = Endpoint::all(settings)?;
         let scope =
             [("dc", &settings.datacenter), ("ns", &settings.namespace), ("partition", &settings.partition)];
         let scope = scope.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        let token = Arc::new(Token::new(settings.token.as_ref())?);
+        let token =
+            Arc::new(Token::new(settings.token.as_ref()).map_err(|error| SetupError(error.to_string()))?);
         let address = settings.address.to_string().into();
         let (hurry, _) = watch::channel(None);
         let max_wait = settings.max_wait.unwrap_or(MAX_WAIT);
         let shared = Arc::new(Shared { endpoints, scope, max_wait, address, observer });
         let router = Arc::new(Router::new(&settings.address));
         let own_token = Arc::clone(&token);
-        Ok(Self { shared, router, token, own_token, within: DEFAULT_TIMEOUT, epoch: 0, hurry })
+        Ok(Self { shared, router, token, own_token, within: DEFAULT_TIMEOUT, generation: 0, hurry })
     }
 
     /// The same client with the time-out `within`: from the start of the connection to the last byte of the answer, in addition to
@@ -127,7 +116,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`TokenError::NotAHeader`] if no HTTP header can carry the token.
+    /// [`TokenError::Unusable`] if no HTTP header can carry the token.
     pub fn with_token(&self, source: &TokenSource) -> Result<Self, TokenError> {
         let token = Arc::new(Token::new(Some(source))?);
         Ok(Self { own_token: Arc::clone(&token), token, ..self.clone() })
@@ -146,8 +135,8 @@ impl Client {
         let same = self.token.is_got_as(&before.token);
         let token = Arc::clone(if same { &before.token } else { &self.token });
         let own = Self { own_token: Arc::clone(&token), token, hurry: before.hurry.clone(), ..self };
-        if own.router.is_for(&before.router) {
-            return Self { router: Arc::clone(&before.router), epoch: before.epoch, ..own };
+        if own.router.configured == before.router.configured {
+            return Self { router: Arc::clone(&before.router), generation: before.generation, ..own };
         }
         own
     }
@@ -156,42 +145,39 @@ impl Client {
     /// read from Consul.
     #[must_use]
     pub fn bound(&self) -> Self {
-        Self { epoch: self.router.now().epoch, ..self.clone() }
+        Self { generation: self.router.now().generation, ..self.clone() }
     }
 
     /// Returns when this client and its clones send nothing more, because another address is in use that may belong to another
     /// cluster. Discard everything that was read, then continue with [`Self::bound`].
     pub async fn cut_loose(&self) {
-        self.router.epoch_over(self.epoch).await;
+        self.router.generation_over(self.generation).await;
     }
 
     /// Records a session of an earlier process. The client uses the address that shows the session. `lease`: the time for which that
     /// process may still have a valid lease; until then the client uses no address that does not show the session.
-    pub fn remember(&self, session: &str, lease: Option<Duration>) {
+    pub fn remember(&self, session: &str, lease: Duration) {
         let now = Instant::now();
-        let ends = lease.and_then(|lease| now.checked_add(lease));
-        self.router.with(|selection| selection.remember(session, ends, now));
+        self.router.with(|selection| selection.remember(session, now + lease, now));
     }
 
-    /// Records that a request sent at `sent` in this epoch created or renewed a session.
-    pub(super) fn leased(&self, session: &str, sent: Instant, ttl: Option<Duration>) {
-        // Consul's maximum, if the TTL in the answer cannot be parsed.
-        let ttl = ttl.unwrap_or(Duration::from_secs(24 * 60 * 60));
-        self.router.with(|selection| {
-            if selection.epoch() == self.epoch {
-                selection.remember(session, sent.checked_add(ttl), Instant::now());
-            }
+    /// Records that a request sent at `sent` in this generation created or renewed a session.
+    pub(super) fn leased(&self, session: &str, sent: Instant, ttl: Duration, is_new: bool) {
+        self.router.with(|selection| match is_new {
+            _ if selection.generation() != self.generation => {}
+            true => selection.created(session, sent + ttl, Instant::now()),
+            false => selection.renewed(session, sent + ttl),
         });
     }
 
     /// Records that a session was destroyed or has ended.
     pub(super) fn has_ended(&self, session: &str) {
-        self.router.with(|selection| selection.forget(session, Instant::now()));
+        self.router.with(|selection| selection.ended(session));
     }
 
     /// The addresses and their states, in the order of the configuration.
     pub fn addresses(&self) -> Vec<(String, AddressState)> {
-        self.router.states()
+        self.router.with(|selection| selection.states())
     }
 
     /// Logs out: ends the token of this client's login. This client and its clones send nothing after it. Without a login it does

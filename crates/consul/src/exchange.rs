@@ -14,16 +14,19 @@ use super::client::{MAX_ANSWER, accepted};
 use super::connections::Permit;
 use super::endpoint::{Endpoint, Lane};
 use super::request::{Answer, Request};
-use super::router::{Route, outcome};
-use super::selection::Target;
+use super::router::outcome;
+use super::selection::Route;
 use super::token::Ready;
-use super::{Client, Code, Error, Kind, Operation, SetupError, Tried, classify, probe};
+use super::{Client, Code, Error, Kind, Operation, Tried, classify, probe};
 
 /// The maximum size of an error answer. Of a longer one only the beginning is read.
 const MAX_REFUSAL: usize = 1024 * 1024;
 
 /// The maximum number of addresses that one request is sent to, one after the other.
 const MAX_HOPS: usize = 3;
+
+/// The time-out of a request to the first of several addresses, before anything has answered.
+const UNTRIED_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why a request is not sent, or its answer is discarded.
 const MAY_BE_ANOTHER: &str =
@@ -45,30 +48,31 @@ impl Client {
         until: &mut Instant,
         after: Duration,
     ) -> Result<Answer, Error> {
-        let chosen = tokio::time::timeout_at(*until, self.router.chosen(self)).await;
-        let mut route = chosen.unwrap_or_else(|_| self.router.now());
+        let found = tokio::time::timeout_at(*until, self.router.found(self)).await;
+        let mut route = found.unwrap_or_else(|_| self.router.now());
         let mut hops = 1;
         loop {
-            if route.epoch != self.epoch {
+            if route.generation != self.generation {
                 return Err(self.not_sent(request, &route, MAY_BE_ANOTHER));
             }
             // A login must come first, since only its token may show the session.
             if route.is_blocked && request.operation != Operation::Login {
                 return Err(self.not_sent(request, &route, SHOWS_NO_SESSION));
             }
-            let result = self.attempt_by(&route, request, token, until, after).await;
-            if self.router.now().epoch != self.epoch {
-                let tried = self.tried_at(request, &route);
-                return Err(Error::new(tried, Kind::Unknown, Code::Interrupted, MAY_BE_ANOTHER));
-            }
+            let mut result = self.attempt_by(&route, request, token, until, after).await;
             let status = result.as_ref().map_or(0, |answer| answer.status);
-            let judged = match &result {
+            let mut judged = match &result {
                 Ok(answer) if accepted(answer, request) || answer.filtered => None,
                 Ok(answer) => Some(refused(answer.clone(), request, token)),
                 Err(error) => Some(error.clone()),
             };
             let is_poll = request.lane() == Lane::Poll;
-            self.router.ended(&route, outcome(judged.as_ref(), status, is_poll), self);
+            let counts = self.router.ended(&route, outcome(judged.as_ref(), status, is_poll), self);
+            if !counts && result.is_ok() {
+                let tried = self.tried_at(request, &route.shown);
+                let error = Error::new(tried, Kind::Unknown, Code::Interrupted, MAY_BE_ANOTHER);
+                (result, judged) = (Err(error.clone()), Some(error));
+            }
             let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
             // A write that may have been applied is left to the caller, and a cut is no failure of the address.
             let again = error.is_unsent()
@@ -98,12 +102,16 @@ impl Client {
     fn not_sent(&self, request: &Request, route: &Route, why: &str) -> Error {
         let others = self.router.with(|selection| selection.failures_of_others());
         let why = std::iter::once(why.to_owned()).chain(others).collect::<Vec<_>>().join("; ");
-        Error::new(self.tried_at(request, route), Kind::NotSent, Code::Other, format!("not sent: {why}"))
+        Error::new(
+            self.tried_at(request, &route.shown),
+            Kind::NotSent,
+            Code::Other,
+            format!("not sent: {why}"),
+        )
     }
 
-    fn tried_at(&self, request: &Request, route: &Route) -> Tried {
-        let address = Arc::clone(&route.shown);
-        Tried { operation: request.operation, target: request.target.clone(), address }
+    fn tried_at(&self, request: &Request, shown: &Arc<str>) -> Tried {
+        Tried { operation: request.operation, target: request.target.clone(), address: Arc::clone(shown) }
     }
 
     async fn attempt_by(
@@ -114,14 +122,14 @@ impl Client {
         until: &mut Instant,
         after: Duration,
     ) -> Result<Answer, Error> {
-        let tried = self.tried_at(request, route);
-        let endpoint = self.endpoint(&route.target, &tried)?;
-        let Some(permit) = self.enter(&endpoint, request, until).await else {
+        let tried = self.tried_at(request, &route.shown);
+        let endpoint = &self.shared.endpoints[route.at];
+        let Some(permit) = self.enter(endpoint, request, until).await else {
             return Err(Error::new(tried, Kind::NotSent, Code::Other, NO_CONNECTION_FREE));
         };
         let started = Instant::now();
         // Boxed: the library's futures are large, and callers hold many of them.
-        let exchange = Box::pin(self.exchange(request, &tried, token, &endpoint, permit));
+        let exchange = Box::pin(self.exchange(request, &tried, token, endpoint, permit));
         let exchange = async {
             // A long poll at the previous address might never return.
             let is_poll = request.lane() == Lane::Poll;
@@ -134,10 +142,12 @@ impl Client {
                 }
             }
         };
-        let result = match tokio::time::timeout_at(*until, exchange).await {
+        let limit = if route.is_untried { UNTRIED_TIMEOUT } else { after };
+        let limited = started.checked_add(limit).map_or(*until, |limited| limited.min(*until));
+        let result = match tokio::time::timeout_at(limited, exchange).await {
             Ok(result) => result,
             Err(_) => {
-                let mut late = Error::late(tried.clone(), after);
+                let mut late = Error::late(tried.clone(), limit.min(after));
                 if !endpoint.is_known.load(Ordering::Relaxed) {
                     late.detail.push_str(NEVER_ANSWERED);
                 }
@@ -148,21 +158,14 @@ impl Client {
         result
     }
 
-    /// Sends a probe to any target, with the current token. Probes are not reported to the observer.
-    pub(super) async fn attempt_at(&self, request: &Request, target: &Target) -> Result<Answer, Error> {
-        let shown = self.router.with(|selection| selection.label(target));
-        let tried = Tried { operation: request.operation, target: request.target.clone(), address: shown };
-        let endpoint = self.endpoint(target, &tried)?;
+    /// Sends a request to any address, with the current token. It is not reported to the observer.
+    pub(super) async fn attempt_at(&self, request: &Request, at: usize) -> Result<Answer, Error> {
+        let tried = self.tried_at(request, &self.router.with(|selection| selection.shown(at)));
+        let endpoint = &self.shared.endpoints[at];
         let token = self.own_token.at_hand().await;
         let permit = endpoint.enter(request.lane()).await;
-        let answer = Box::pin(self.exchange(request, &tried, token.as_deref(), &endpoint, permit)).await?;
+        let answer = Box::pin(self.exchange(request, &tried, token.as_deref(), endpoint, permit)).await?;
         Ok(Answer { used: token, ..answer })
-    }
-
-    fn endpoint(&self, target: &Target, tried: &Tried) -> Result<Arc<Endpoint>, Error> {
-        let several = self.router.with(|selection| selection.has_others());
-        let unfit = |error: SetupError| Error::refused(tried.clone(), error.to_string());
-        self.shared.endpoints.at(target, several).map_err(unfit)
     }
 
     fn count(&self, request: &Request, tried: &Tried, result: &Result<Answer, Error>, started: Instant) {

@@ -136,7 +136,7 @@ impl Client {
             let tried = self.tried(Operation::SessionCreate, &spec.name);
             return Err(Error::undecodable(tried, "its ID is not a session ID"));
         }
-        self.leased(&created.id, sent, Some(spec.ttl));
+        self.leased(&created.id, sent, spec.ttl, true);
         Ok(created.id)
     }
 
@@ -170,7 +170,9 @@ impl Client {
                 let tried = self.tried(Operation::SessionRenew, id);
                 Error::undecodable(tried, "it does not list the session")
             })?;
-        self.leased(id, sent, humantime::parse_duration(&renewed.ttl).ok());
+        // Consul's maximum, if the TTL in the answer cannot be parsed.
+        let ttl = humantime::parse_duration(&renewed.ttl).unwrap_or(Duration::from_secs(24 * 60 * 60));
+        self.leased(id, sent, ttl, false);
         Ok(renewed)
     }
 
@@ -194,13 +196,7 @@ impl Client {
     /// As for any request.
     pub async fn session_info(&self, id: &str, read: Read) -> Result<Indexed<Option<Session>>, Error> {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
-        let request = Request::get(Operation::SessionInfo, path, id).reading(self.bounded(read));
-        let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
-        let found = found.map(|sessions| sessions.unwrap_or_default().into_iter().next());
-        if found.value.is_none() && read == Read::consistent() {
-            self.has_ended(id);
-        }
-        Ok(found)
+        self.info(id, Request::get(Operation::SessionInfo, path, id).reading(self.bounded(read))).await
     }
 
     /// Whether a session exists and the token may see it, by a consistent read that confirms a renewal's 404. It waits for a
@@ -212,12 +208,17 @@ impl Client {
     pub async fn session_exists(&self, id: &str) -> Result<bool, Error> {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
         let request = Request::get(Operation::SessionInfo, path, id).reading(Read::consistent()).confirming();
+        Ok(self.info(id, request).await?.value.is_some())
+    }
+
+    async fn info(&self, id: &str, request: Request) -> Result<Indexed<Option<Session>>, Error> {
+        let is_consistent = request.query == Read::consistent().query();
         let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
-        let exists = found.value.is_some_and(|sessions| !sessions.is_empty());
-        if !exists {
+        let found = found.map(|sessions| sessions.unwrap_or_default().into_iter().next());
+        if found.value.is_none() && is_consistent {
             self.has_ended(id);
         }
-        Ok(exists)
+        Ok(found)
     }
 
     /// Reads all sessions that the token may see; [`Indexed::filtered`] reports whether there are others.

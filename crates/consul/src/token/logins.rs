@@ -321,7 +321,7 @@ impl Logins {
         let bearer = self.bearer.reread(sent).await.map_err(nothing_sent)?.secret.clone();
         let Login { accessor, secret, lifetime } = client.anonymous().login(name, &bearer, meta).await?;
         client.observer().logged_in(name, &accessor);
-        let token = Ready::new(secret.expose(), None).map_err(nothing_sent)?;
+        let token = Ready::new(secret.expose(), super::GIVEN).map_err(nothing_sent)?;
         let share = LIFE.0 + LIFE.1 * fastrand::f64();
         let life = |lifetime: Duration| sent.checked_add(lifetime.mul_f64(share));
         Ok(Held { token, bearer, replace_at: lifetime.and_then(life) })
