@@ -63,11 +63,7 @@ impl Client {
     ///
     /// As for any request.
     pub async fn kv_list(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<KvPair>>, Error> {
-        let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
-        let path = self.encoded(operation, prefix)?;
-        let request =
-            Request::get(operation, path, shown(prefix)).query("recurse", "").reading(self.bounded(read));
-        self.found(request.or_filtered().long()).await
+        self.below(prefix, "recurse", read).await
     }
 
     /// Reads the names of the keys that begin with `prefix`, in the order of their bytes. A blocking query returns at each change
@@ -78,11 +74,18 @@ impl Client {
     ///
     /// As for any request.
     pub async fn kv_keys(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<String>>, Error> {
+        self.below(prefix, "keys", read).await
+    }
+
+    async fn below<T: DeserializeOwned>(
+        &self,
+        prefix: &str,
+        what: &'static str,
+        read: Read,
+    ) -> Result<Indexed<Vec<T>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
-        let path = self.encoded(operation, prefix)?;
-        let request =
-            Request::get(operation, path, shown(prefix)).query("keys", "").reading(self.bounded(read));
-        self.found(request.or_filtered().long()).await
+        let request = Request::get(operation, self.encoded(operation, prefix)?, shown(prefix));
+        self.found(request.query(what, "").reading(self.bounded(read)).or_filtered().long()).await
     }
 
     /// Writes a key and its flags. Returns `false` if the condition does not hold or, for [`Put::Acquire`], the key is in lock-delay.
