@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::endpoint::{Endpoint, Lane};
-use super::exchange::refused;
 use super::request::{Answer, Request};
 use super::router::Router;
 use super::selection::AddressState;
@@ -291,30 +290,24 @@ impl Client {
             .in_time(token.current(self), until, after)
             .await
             .map_err(|error| Error::without_token(tried, error))?;
-        let mut answer = self.attempt(&request, used.as_deref(), &mut until, after).await?;
+        let mut result = self.attempt(&request, used.as_deref(), &mut until, after).await;
         let mut in_vain = None;
         // A refusal changed nothing, so another attempt is safe.
-        if let Some(refusal) = refusal(&answer) {
+        if let Some(refusal) = refusal(&result) {
             let other = token.instead_of(used.as_deref(), refusal, self);
             match self.in_time(other, until, after).await {
                 Ok(None) => {}
                 Ok(Some(newer)) => {
-                    answer = self.attempt(&request, Some(&newer), &mut until, after).await?;
+                    result = self.attempt(&request, Some(&newer), &mut until, after).await;
                     used = Some(newer);
                 }
                 // The refusal is the more helpful error.
                 Err(error) => in_vain = Some(error),
             }
         }
-        if accepted(&answer, &request) {
-            return Ok(Answer { used, ..answer });
-        }
-        let mut error = if answer.filtered && !request.takes_filtered {
-            // A hidden session would look as if it had ended.
-            let hidden = "permission denied: parts of the answer are hidden from this token";
-            Error::new(answer.tried, Kind::Denied, Code::Forbidden, hidden)
-        } else {
-            refused(answer, &request, used.as_deref())
+        let mut error = match result {
+            Ok(answer) => return Ok(Answer { used, ..answer }),
+            Err(error) => error,
         };
         if error.kind == Kind::Denied {
             let is_login = request.operation == Operation::Login;
@@ -346,38 +339,15 @@ impl Client {
     }
 }
 
-/// A 404 means that the key does not exist only if it has an index, which proves that Consul sent it. A gateway's 404 must not be
-/// read as a missing contender key.
-pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
-    if answer.filtered && !request.takes_filtered {
-        return false;
-    }
-    match answer.status {
-        200 => true,
-        404 => {
-            let reads = [Operation::KvGet, Operation::KvList, Operation::KvWatch];
-            answer.index.is_some() && reads.contains(&answer.tried.operation)
+/// How Consul refused the token, if another token may have more rights. A transaction reports it by a rollback.
+fn refusal(result: &Result<Answer, Error>) -> Option<Refusal> {
+    let (denied, unknown) = match result {
+        Err(error) => (error.kind == Kind::Denied, error.is_unknown_token()),
+        Ok(answer) => {
+            let said =
+                |part: &str| answer.status == 409 && String::from_utf8_lossy(&answer.body).contains(part);
+            (answer.filtered || said("Permission denied"), said("ACL not found"))
         }
-        409 => matches!(answer.tried.operation, Operation::Txn | Operation::KvGetMany),
-        _ => false,
-    }
-}
-
-/// How Consul refused the token, if another token may have more rights. A transaction reports it by a rollback; an error of a
-/// server behind an agent may arrive as a 500.
-fn refusal(answer: &Answer) -> Option<Refusal> {
-    if answer.filtered {
-        return Some(Refusal::Denied);
-    }
-    if !matches!(answer.status, 403 | 409 | 500) {
-        return None;
-    }
-    let said = String::from_utf8_lossy(&answer.body);
-    if said.contains("ACL not found") {
-        Some(Refusal::Unknown)
-    } else if answer.status == 403 || said.contains("Permission denied") {
-        Some(Refusal::Denied)
-    } else {
-        None
-    }
+    };
+    if unknown { Some(Refusal::Unknown) } else { denied.then_some(Refusal::Denied) }
 }

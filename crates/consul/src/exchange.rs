@@ -10,7 +10,7 @@ use reqwest::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE};
 use tokio::time::Instant;
 
 use super::classify::NEVER_ANSWERED;
-use super::client::{MAX_ANSWER, accepted};
+use super::client::MAX_ANSWER;
 use super::connections::Permit;
 use super::endpoint::{Endpoint, Lane};
 use super::request::{Answer, Request};
@@ -59,21 +59,18 @@ impl Client {
             if route.is_blocked && request.operation != Operation::Login {
                 return Err(self.not_sent(request, &route, SHOWS_NO_SESSION));
             }
-            let mut result = self.attempt_by(&route, request, token, until, after).await;
-            let status = result.as_ref().map_or(0, |answer| answer.status);
-            let mut judged = match &result {
-                Ok(answer) if accepted(answer, request) || answer.filtered => None,
-                Ok(answer) => Some(refused(answer.clone(), request, token)),
-                Err(error) => Some(error.clone()),
-            };
-            let is_poll = request.lane() == Lane::Poll;
-            let counts = self.router.ended(&route, outcome(judged.as_ref(), status, is_poll), self);
-            if !counts && result.is_ok() {
+            let answer = self.attempt_by(&route, request, token, until, after).await;
+            let status = answer.as_ref().map_or(0, |answer| answer.status);
+            let mut result = answer.and_then(|answer| self.judge(answer, request, token));
+            let outcome = outcome(result.as_ref().err(), status, request.lane() == Lane::Poll);
+            if !self.router.ended(&route, outcome, self) && status != 0 {
                 let tried = self.tried_at(request, &route.shown);
-                let error = Error::new(tried, Kind::Unknown, Code::Interrupted, MAY_BE_ANOTHER);
-                (result, judged) = (Err(error.clone()), Some(error));
+                result = Err(Error::new(tried, Kind::Unknown, Code::Interrupted, MAY_BE_ANOTHER));
             }
-            let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
+            let error = match &result {
+                Err(error) if hops < MAX_HOPS => error,
+                Ok(_) | Err(_) => return result,
+            };
             // A write that may have been applied is left to the caller, and a cut is no failure of the address.
             let again = error.is_unsent()
                 || (!request.operation.writes()
@@ -87,6 +84,20 @@ impl Client {
             }
             hops += 1;
         }
+    }
+
+    /// The answer if its status is one that the endpoint defines.
+    fn judge(&self, answer: Answer, request: &Request, token: Option<&Ready>) -> Result<Answer, Error> {
+        if answer.filtered && !request.takes_filtered {
+            // A hidden session would look as if it had ended.
+            let hidden = "permission denied: parts of the answer are hidden from this token";
+            return Err(Error::new(answer.tried, Kind::Denied, Code::Forbidden, hidden));
+        }
+        if is_defined(&answer) {
+            return Ok(answer);
+        }
+        let said = said(&answer, request, token);
+        Err(classify::of_answer(answer.tried, answer.status, &said))
     }
 
     /// Adds the failures of the other addresses to an error.
@@ -261,10 +272,18 @@ impl Client {
     }
 }
 
-/// The error for an answer that the endpoint does not define.
-pub(super) fn refused(answer: Answer, request: &Request, token: Option<&Ready>) -> Error {
-    let said = said(&answer, request, token);
-    classify::of_answer(answer.tried, answer.status, &said)
+/// A 404 means that the key does not exist only if it has an index, which proves that Consul sent it. A gateway's 404 must not be
+/// read as a missing contender key.
+fn is_defined(answer: &Answer) -> bool {
+    match answer.status {
+        200 => true,
+        404 => {
+            let reads = [Operation::KvGet, Operation::KvList, Operation::KvWatch];
+            answer.index.is_some() && reads.contains(&answer.tried.operation)
+        }
+        409 => matches!(answer.tried.operation, Operation::Txn | Operation::KvGetMany),
+        _ => false,
+    }
 }
 
 /// The beginning of an answer's body, as text for an error.
