@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use slotkeeper_consul::{
-    self, Client, Consistency, Fault, Kind, KvPair, Mismatch, Operation, Read, Txn, TxnOp,
-};
+use slotkeeper_consul::{self, Client, Code, Consistency, Fault, Kind, KvPair, Operation, Read, Txn, TxnOp};
 use slotkeeper_semaphore::{
     Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId, plan, printable,
 };
@@ -193,8 +191,7 @@ pub async fn renew(
         Err(error) => {
             let unknown = failure(&error);
             // A server error also occurs during an election. If a token or a gateway never permits the read, the first answer counts.
-            let server_failed = matches!(error.kind, Kind::Unexpected(500..));
-            let kind = if server_failed { FailureKind::Unavailable } else { unknown.kind };
+            let kind = if error.kind == Kind::Unknown { FailureKind::Unavailable } else { unknown.kind };
             Err(if kind.is_transient() { Failure { kind, ..unknown } } else { failed })
         }
     }
@@ -272,20 +269,6 @@ fn listed_after(ops: &[Op]) -> Option<usize> {
     Some(ops[..list].iter().filter(returns_key).count())
 }
 
-/// Whether the key is that of a lock. Of its operations, only those with flags show it.
-fn is_single(key: &str, ops: &[Op]) -> bool {
-    ops.iter().any(|op| match op {
-        Op::Lock { flags, .. } | Op::Unlock { flags, .. } => *flags == LOCK_FLAGS && op.key() == key,
-        Op::Cas { .. }
-        | Op::Delete { .. }
-        | Op::DeleteCas { .. }
-        | Op::CheckIndex { .. }
-        | Op::CheckNotExists { .. }
-        | Op::CheckSession { .. }
-        | Op::List { .. } => false,
-    })
-}
-
 /// Converts the answer to a transaction of these operations.
 fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Result<Commit, Failure> {
     let faults = match answer {
@@ -299,7 +282,7 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
             return Ok(Commit::Done { index, listing });
         }
         Ok(Txn::RolledBack(faults)) => faults,
-        Err(error) if error.kind == Kind::InvalidSession => return Ok(Commit::SessionGone),
+        Err(error) if error.kind == Kind::Gone => return Ok(Commit::SessionGone),
         Err(error) => return Err(failure(&error)),
     };
     let is = |wanted: &[Fault]| faults.iter().any(|fault| wanted.contains(&fault.fault));
@@ -310,21 +293,16 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
     };
     if let Some(denied) = faults.iter().find(|fault| fault.fault == Fault::Denied) {
         let key = ops.get(denied.op_index).map(Op::key).unwrap_or_default();
-        let (what, rule) = if is_single(key, ops) {
-            (key.to_owned(), format!("key \"{key}\""))
-        } else {
-            let below = key.rfind('/').map_or(key, |slash| &key[..=slash]);
-            (format!("under {below}"), format!("key_prefix \"{below}\""))
-        };
-        let said = said();
+        let is_lock =
+            |op: &Op| matches!(op, Op::Lock { flags: LOCK_FLAGS, .. } | Op::Unlock { flags: LOCK_FLAGS, .. });
+        let is_single = ops.iter().any(|op| op.key() == key && is_lock(op));
+        let ((what, rule), said) = (rule(key, is_single, "write"), said());
         let text = if said.contains("ACL not found") {
             format!(
                 "cannot write {what}: Consul does not know this token: {said}; it is mistyped, or has been deleted"
             )
         } else {
-            format!(
-                "Consul denied to write {what}: {said}; the token needs `{rule} {{ policy = \"write\" }}`"
-            )
+            format!("Consul denied to write {what}: {said}; the token needs {rule}")
         };
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder, Fault::LockHeld])
@@ -341,24 +319,85 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
     }
 }
 
+/// What to do about an error that says one of these texts, or any text if there is none: the commonest mistakes, with the keys, flags
+/// and variables that correct them. The first row that fits counts.
+#[rustfmt::skip]
+const ADVICE: &[(Kind, &[&str], &str)] = &[
+    (Kind::NotSent, &["dns error", "failed to lookup address"], "; correct the host in the address (consul.address, --http-addr, CONSUL_HTTP_ADDR)"),
+    (Kind::NotSent, &["tls handshake eof"], "; the server there does not speak TLS, or a proxy does not reach it: Consul's HTTPS API has port 8501"),
+    (Kind::NotSent, &["not reached"], "; is Consul listening there? (consul.address, --http-addr, CONSUL_HTTP_ADDR)"),
+    (Kind::NotConsul, &["received corrupt message"],
+     "; the server there does not speak TLS; write http:// in the address (consul.address, --http-addr, CONSUL_HTTP_ADDR), or the port of Consul's HTTPS API (8501)"),
+    (Kind::NotConsul, &["HTTP request to an HTTPS server", "plain HTTP request was sent to HTTPS port"],
+     "; the server there speaks only TLS; write https:// in the address (consul.address, --http-addr, CONSUL_HTTP_ADDR)"),
+    (Kind::NotConsul, &["invalid HTTP version parsed", "it sends other bytes, or closes the connection in place of an answer"],
+     "; the server there does not speak HTTP; use the port of Consul's HTTP API (8500), or https:// if it speaks TLS (consul.address, --http-addr, CONSUL_HTTP_ADDR)"),
+    (Kind::NotConsul, &["UnknownIssuer"], "; set consul.tls.ca_file, --ca-file or CONSUL_CACERT to the file of the authority that signed it"),
+    (Kind::NotConsul, &["not valid for name"], "; set consul.tls.server_name, --tls-server-name or CONSUL_TLS_SERVER_NAME to a name that it has"),
+    (Kind::NotConsul, &["invalid peer certificate"], "; look at it, and at the clocks of both machines"),
+    (Kind::NotConsul, &["received fatal alert"],
+     "; the server does not accept this client's certificate, or its absence: set consul.tls.cert_file and key_file, or CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY"),
+    (Kind::NotConsul, &[], "; is this the address of Consul's HTTP API?"),
+    (Kind::Denied, &["ACL not found"], ""),
+    (Kind::Denied, &["no token was sent"], ": set consul.token_file, --token-file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN"),
+    (Kind::Unknown, &["received unexpected message from connection"],
+     "; Consul refuses a connection like this when the address that it comes from has too many (limits.http_max_conns_per_client, 200 by default)"),
+    (Kind::Unknown, &["nothing there has answered yet"],
+     "; it is not Consul's HTTP API (port 8500 by default), or a proxy that does not reach Consul, or Consul with too many connections of this address \
+      (limits.http_max_conns_per_client, 200 by default)"),
+    (Kind::Unknown, &["connection closed before message completed", "reset by peer"],
+     "; if this goes on while Consul is up, the address that it comes from may have too many connections (limits.http_max_conns_per_client, 200 by default)"),
+    (Kind::NoLeader, &[], "; try again when the servers have elected one"),
+    (Kind::Busy, &[], "; try again later"),
+    (Kind::Cut, &[], "; where a proxy ends long requests, set consul.max_wait below its time-out"),
+    (Kind::Refused, &["invalid key name"],
+     "; choose another semaphores.prefix or locks.key, or set disable_kv_key_validation in Consul's own configuration"),
+    (Kind::Refused, &["No path to datacenter"], "; Consul knows no such datacenter; correct consul.datacenter (--datacenter)"),
+    (Kind::Refused, &["Missing node", "Missing check"],
+     "; Consul does not know the session's node or one of its checks; see session.node (--node), session.node_checks and session.service_checks in the configuration"),
+    (Kind::Refused, &["critical state"],
+     "; one of the session's checks is critical; see session.node_checks and session.service_checks in the configuration"),
+    (Kind::Refused, &["Invalid Session TTL", "Invalid Behavior", "cross datacenter lock"], "; correct the session's settings, or consul.address"),
+];
+
+fn advice(error: &slotkeeper_consul::Error) -> Option<&'static str> {
+    let may_lack_port = matches!(error.kind, Kind::NotSent | Kind::Unknown | Kind::NotConsul);
+    if may_lack_port && error.tried.address.ends_with(":80") {
+        return Some("; is Consul listening there? If no port was written, write :8500 (the default is 80)");
+    }
+    let fits = |(kind, says, _): &&(Kind, &[&str], _)| {
+        *kind == error.kind && (says.is_empty() || says_any(error, says))
+    };
+    ADVICE.iter().find(fits).map(|(_, _, what)| *what)
+}
+
+fn says_any(error: &slotkeeper_consul::Error, parts: &[&str]) -> bool {
+    parts.iter().any(|part| error.detail.contains(part))
+}
+
 /// Converts an error to the core's failure.
 pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
     let kind = match error.kind {
-        Kind::NotFound | Kind::InvalidSession => FailureKind::NotFound,
-        Kind::Token if error.login.is_none() => FailureKind::NoToken,
-        Kind::Denied | Kind::Anonymous | Kind::Token => FailureKind::Denied,
-        Kind::Unregistered | Kind::NoDatacenter => FailureKind::Misconfigured,
-        Kind::BadRequest if error.tried.operation == Operation::SessionCreate => FailureKind::Misconfigured,
-        Kind::Mismatch(_) => FailureKind::Mismatch,
-        Kind::InvalidKey => FailureKind::InvalidKey,
+        Kind::Gone => FailureKind::NotFound,
+        Kind::Denied => FailureKind::Denied,
         Kind::NoLeader => FailureKind::NoLeader,
-        Kind::Cut(_) => FailureKind::Cut,
-        Kind::RateLimited => FailureKind::RateLimited,
-        Kind::Unreachable | Kind::NotSent | Kind::Timeout(_) | Kind::Interrupted => FailureKind::Unavailable,
-        Kind::Unexpected(_) | Kind::BadAnswer if error.is_foreign() => FailureKind::NotConsul,
-        Kind::TooLarge | Kind::Unfit | Kind::BadRequest | Kind::Unexpected(_) | Kind::BadAnswer => {
-            FailureKind::Rejected
+        Kind::Busy => FailureKind::RateLimited,
+        Kind::Cut => FailureKind::Cut,
+        Kind::NotSent if error.token.is_some() && error.login().is_none() => FailureKind::NoToken,
+        Kind::NotConsul if error.is_mismatch() => FailureKind::Mismatch,
+        Kind::NotConsul => FailureKind::NotConsul,
+        Kind::Unknown if !matches!(error.code, Code::Timeout | Code::Interrupted) => FailureKind::Rejected,
+        Kind::NotSent | Kind::Unknown => FailureKind::Unavailable,
+        Kind::Refused if says_any(error, &["invalid key name"]) => FailureKind::InvalidKey,
+        Kind::Refused if says_any(error, &["critical state"]) => FailureKind::Rejected,
+        Kind::Refused if advice(error).is_some() => FailureKind::Misconfigured,
+        // Only the settings of a session can be wrong there.
+        Kind::Refused
+            if error.tried.operation == Operation::SessionCreate && error.code == Code::BadRequest =>
+        {
+            FailureKind::Misconfigured
         }
+        Kind::Refused => FailureKind::Rejected,
     };
     Failure { kind, text: message(error) }
 }
@@ -366,85 +405,54 @@ pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
 /// The failure of a read of a key, which names the ACL rule that a token without the right lacks.
 pub fn read_failure(error: &slotkeeper_consul::Error, key: &str) -> Failure {
     let Failure { kind, text } = failure(error);
-    let lacks_right = error.kind == Kind::Denied && !error.is_unknown_token();
-    let text = if lacks_right { format!("{text}; the token needs {}", read_rule(key)) } else { text };
+    let text = if lacks_right(error) {
+        format!("{text}; the token needs {}", rule(key, false, "read").1)
+    } else {
+        text
+    };
     Failure { kind, text }
 }
 
-/// A semaphore's keys have one rule, that of the folder. The key of a lock has its own.
-fn read_rule(key: &str) -> String {
+/// Whether the token is known and lacks a right.
+pub fn lacks_right(error: &slotkeeper_consul::Error) -> bool {
+    error.kind == Kind::Denied && error.token.is_none() && advice(error).is_none()
+}
+
+/// What the ACL rule of a key is about, and the rule. A semaphore's keys have one rule, that of the folder. The key of a lock has its own.
+fn rule(key: &str, is_single: bool, policy: &str) -> (String, String) {
     let (folder, name) = key.rsplit_once('/').unwrap_or(("", key));
     let is_in_folder = matches!(name, "" | ".lock") || uuid::Uuid::try_parse(name).is_ok();
-    if is_in_folder && !folder.is_empty() {
-        plan::acl_rule(folder, "read")
+    if is_in_folder && !is_single && !folder.is_empty() {
+        (format!("under {folder}/"), plan::acl_rule(folder, policy))
     } else {
-        format!("`key \"{}\" {{ policy = \"read\" }}`", printable(key, MAX_SHOWN_KEY))
+        let key = printable(key, MAX_SHOWN_KEY);
+        let rule = format!("`key \"{key}\" {{ policy = \"{policy}\" }}`");
+        (key, rule)
     }
 }
 
-/// The message of an error, with the keys of the configuration that may repair it.
+/// The message of an error, with the keys of the configuration that may correct it. The rules for keys name the prefix, which the
+/// callers know.
 pub fn message(error: &slotkeeper_consul::Error) -> String {
-    let cause = error.login.as_deref().unwrap_or(error);
-    let advice = match cause.kind {
-        Kind::Denied if cause.tried.operation == Operation::Login => {
+    use Operation::{AgentSelf, SessionCreate, SessionDestroy, SessionInfo, SessionList, SessionRenew};
+    let cause = error.login().unwrap_or(error);
+    let operation = cause.tried.operation;
+    let advice = match advice(cause) {
+        _ if cause.kind == Kind::Denied && operation == Operation::Login => {
             "; the login is set by consul.login.auth_method and consul.login.bearer_token_file"
         }
-        Kind::Anonymous => {
-            ": set consul.token_file, --token-file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN"
+        Some(advice) => advice,
+        None if cause.kind != Kind::Denied => "",
+        None if matches!(operation, SessionCreate | SessionRenew | SessionDestroy) => {
+            "; the token needs `session_prefix \"\" { policy = \"write\" }`"
         }
-        Kind::Denied if !cause.is_unknown_token() => needed_right(cause.tried.operation),
-        Kind::Unfit => "; see session.node_checks and session.service_checks in the configuration",
-        Kind::Unregistered => {
-            "; see session.node (--node), session.node_checks and session.service_checks in the configuration"
+        None if matches!(operation, SessionInfo | SessionList) => {
+            "; the token needs `session_prefix \"\" { policy = \"read\" }`"
         }
-        Kind::NoDatacenter => "; correct consul.datacenter (--datacenter)",
-        Kind::Mismatch(Mismatch::NoTls | Mismatch::OnlyTls | Mismatch::NotHttp) => {
-            " (consul.address, --http-addr, CONSUL_HTTP_ADDR)"
-        }
-        Kind::Mismatch(Mismatch::UnknownAuthority) => {
-            "; set consul.tls.ca_file, --ca-file or CONSUL_CACERT to that authority's file"
-        }
-        Kind::Mismatch(Mismatch::WrongName) => {
-            "; set consul.tls.server_name, --tls-server-name or CONSUL_TLS_SERVER_NAME to a name that it has"
-        }
-        Kind::Mismatch(Mismatch::ClientCertificate) => {
-            "; set consul.tls.cert_file and key_file, or CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY"
-        }
-        Kind::InvalidKey => {
-            "; choose another semaphores.prefix or locks.key, or set disable_kv_key_validation in Consul's own configuration"
-        }
-        Kind::Unreachable => " (consul.address, CONSUL_HTTP_ADDR)",
-        Kind::Cut(_) => "; where a proxy ends long requests, set consul.max_wait below its time-out",
-        Kind::Denied
-        | Kind::NotFound
-        | Kind::NoLeader
-        | Kind::RateLimited
-        | Kind::TooLarge
-        | Kind::InvalidSession
-        | Kind::BadRequest
-        | Kind::Token
-        | Kind::NotSent
-        | Kind::Timeout(_)
-        | Kind::Interrupted
-        | Kind::Mismatch(Mismatch::InvalidCertificate)
-        | Kind::Unexpected(_)
-        | Kind::BadAnswer => "",
+        None if operation == AgentSelf => "; the token needs `agent_prefix \"\" { policy = \"read\" }`",
+        None => "",
     };
     format!("{error}{advice}")
-}
-
-/// The ACL rule that allows an operation on sessions. The rules for keys name the prefix, which their callers know.
-fn needed_right(operation: Operation) -> &'static str {
-    use Operation::{SessionCreate, SessionDestroy, SessionInfo, SessionList, SessionRenew};
-    if matches!(operation, SessionCreate | SessionRenew | SessionDestroy) {
-        "; the token needs `session_prefix \"\" { policy = \"write\" }`"
-    } else if matches!(operation, SessionInfo | SessionList) {
-        "; the token needs `session_prefix \"\" { policy = \"read\" }`"
-    } else if operation == Operation::AgentSelf {
-        "; the token needs `agent_prefix \"\" { policy = \"read\" }`"
-    } else {
-        ""
-    }
 }
 
 #[cfg(test)]
@@ -461,75 +469,87 @@ mod tests {
             ("service/leader", r#"`key "service/leader" { policy = "read" }`"#),
             ("leader", r#"`key "leader" { policy = "read" }`"#),
         ] {
-            assert_eq!(read_rule(key), rule, "{key}");
+            assert_eq!(super::rule(key, false, "read").1, rule, "{key}");
         }
-        let error = |kind, detail: &str| slotkeeper_consul::Error {
-            tried: slotkeeper_consul::Tried {
-                operation: Operation::KvGet,
-                target: "leader".into(),
-                address: "http://c".into(),
-            },
-            kind,
-            detail: detail.into(),
-            login: None,
-        };
-        let said = |kind, detail| read_failure(&error(kind, detail), "leader").text;
+        let said = |kind, detail| read_failure(&error(Operation::KvGet, kind, detail), "leader").text;
         assert!(
             said(Kind::Denied, "why").ends_with(r#"why; the token needs `key "leader" { policy = "read" }`"#)
         );
-        for (kind, detail) in [(Kind::Denied, "ACL not found"), (Kind::Unreachable, "refused")] {
+        for (kind, detail) in
+            [(Kind::Denied, "ACL not found"), (Kind::Denied, "no token was sent"), (Kind::NotSent, "refused")]
+        {
             assert!(!said(kind, detail).contains("the token needs"), "{kind:?} {detail}");
         }
     }
 
-    #[test]
-    fn a_message_ends_with_the_keys_that_may_repair_the_error() {
-        let error = |operation, kind, login| slotkeeper_consul::Error {
+    fn error(operation: Operation, kind: Kind, detail: &str) -> slotkeeper_consul::Error {
+        slotkeeper_consul::Error {
             tried: slotkeeper_consul::Tried { operation, target: "k".into(), address: "http://c".into() },
             kind,
-            detail: "why".into(),
-            login,
-        };
-        for (operation, kind, end) in [
+            code: Code::Other,
+            detail: detail.into(),
+            token: None,
+        }
+    }
+
+    #[test]
+    fn a_message_ends_with_the_keys_that_may_correct_the_error() {
+        for (operation, kind, detail, end) in [
             (
                 Operation::KvPut,
-                Kind::Anonymous,
-                "why: set consul.token_file, --token-file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
+                Kind::Denied,
+                "no token was sent",
+                ": set consul.token_file, --token-file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
             ),
-            (Operation::KvPut, Kind::Denied, "permission denied: why"),
+            (Operation::KvPut, Kind::Denied, "why", ": why"),
             (
                 Operation::SessionCreate,
                 Kind::Denied,
+                "why",
                 "why; the token needs `session_prefix \"\" { policy = \"write\" }`",
             ),
             (
                 Operation::SessionCreate,
-                Kind::Unregistered,
+                Kind::Refused,
+                "Missing node registration",
                 "see session.node (--node), session.node_checks and session.service_checks in the configuration",
             ),
             (
                 Operation::KvPut,
-                Kind::NoDatacenter,
-                "no datacenter why; correct consul.datacenter (--datacenter)",
+                Kind::Refused,
+                "No path to datacenter",
+                "no such datacenter; correct consul.datacenter (--datacenter)",
             ),
             (
                 Operation::KvPut,
-                Kind::Mismatch(Mismatch::UnknownAuthority),
-                "set consul.tls.ca_file, --ca-file or CONSUL_CACERT to that authority's file",
+                Kind::NotConsul,
+                "invalid peer certificate: UnknownIssuer",
+                "; set consul.tls.ca_file, --ca-file or CONSUL_CACERT to the file of the authority that signed it",
             ),
             (
                 Operation::KvPut,
-                Kind::Unreachable,
-                "is Consul listening there? (consul.address, CONSUL_HTTP_ADDR)",
+                Kind::NotSent,
+                "not reached: Connection refused",
+                "is Consul listening there? (consul.address, --http-addr, CONSUL_HTTP_ADDR)",
             ),
-            (Operation::KvWatch, Kind::Cut(Duration::from_secs(2)), "set consul.max_wait below its time-out"),
+            (
+                Operation::KvPut,
+                Kind::NotSent,
+                "not reached: dns error",
+                "dns error; correct the host in the address (consul.address, --http-addr, CONSUL_HTTP_ADDR)",
+            ),
+            (Operation::KvWatch, Kind::Cut, "why", "set consul.max_wait below its time-out"),
         ] {
-            let said = message(&error(operation, kind, None));
+            let said = message(&error(operation, kind, detail));
             assert!(said.ends_with(end), "{said}");
         }
-        // A login's keys repair the request that needs its token.
-        let login = error(Operation::Login, Kind::Denied, None);
-        let said = message(&error(Operation::KvPut, Kind::Token, Some(Box::new(login))));
+        // A login's keys correct the request that needs its token.
+        let login = error(Operation::Login, Kind::Denied, "why");
+        let token = Some(Box::new(slotkeeper_consul::TokenError::Login(Box::new(login))));
+        let said = message(&slotkeeper_consul::Error {
+            token,
+            ..error(Operation::KvPut, Kind::Denied, "nothing was sent: why")
+        });
         assert!(
             said.ends_with(
                 "why; the login is set by consul.login.auth_method and consul.login.bearer_token_file"

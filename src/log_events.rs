@@ -22,7 +22,6 @@ pub const CONSUL_LEADER_RECOVERED: &str = "consul has a leader again";
 pub const CONSUL_UNAVAILABLE: &str = "consul unavailable";
 pub const CONSUL_RECOVERED: &str = "consul available again";
 pub const CONSUL_ADDRESS_CHANGED: &str = "consul address changed";
-pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may belong to another cluster";
 pub const CONSUL_ADDRESS_WITHOUT_SESSION: &str = "consul address without the resumed session";
 pub const KEY_REFUSED: &str = "consul refused the name of a key";
 

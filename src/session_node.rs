@@ -83,7 +83,7 @@ impl Sessions {
 /// Another client may register the node at the same time, and an operator may have: a registration changes no node that exists.
 async fn on_auto_node(client: &Client, spec: &SessionSpec) -> Result<String, Error> {
     match client.session_create(spec).await {
-        Err(error) if error.kind == Kind::Unregistered => {
+        Err(error) if error.kind == Kind::Refused && error.detail.contains("Missing node") => {
             client.register_node(AUTO_NODE).await?;
             client.session_create(spec).await
         }
@@ -93,5 +93,5 @@ async fn on_auto_node(client: &Client, spec: &SessionSpec) -> Result<String, Err
 
 /// Whether the token lacks the right. A token that Consul does not know may only be new.
 fn is_refused(error: &Error) -> bool {
-    matches!(error.kind, Kind::Denied | Kind::Anonymous) && !error.is_unknown_token()
+    error.kind == Kind::Denied && error.token.is_none() && !error.is_unknown_token()
 }

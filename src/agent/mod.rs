@@ -209,7 +209,7 @@ impl Agent {
         let beside = config.workload.as_ref().map(Beside::of).transpose()?;
         let left = parts.files.left.take();
         if let Some(Left { resume, ttl }) = &left {
-            client.remember(resume.session.as_str(), Some(*ttl));
+            client.remember(resume.session.as_str(), *ttl);
         }
         let resume = left.map(|left| left.resume);
         let together = translate::together(config, resume.as_ref());

@@ -61,7 +61,6 @@ impl Agent {
 fn in_words(reason: LossReason) -> &'static str {
     match reason {
         LossReason::SessionGone => "its session has ended in Consul",
-        LossReason::SessionTaken => "another process has resumed its session",
         LossReason::Evicted => "another client has removed its holder from `.lock`",
         LossReason::ContenderGone => "its key in Consul was deleted, or locked by another session",
         LossReason::LeaseExpired => "Consul answered no renewal before the lease expired",

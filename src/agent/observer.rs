@@ -10,8 +10,7 @@ use crate::bridge;
 use crate::config::Config;
 use crate::duration::seconds;
 use crate::log_events::{
-    CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, CONSUL_ADDRESS_WITHOUT_SESSION, LOGGED_IN, LOGIN_FAILED,
-    REQUEST_ENDED,
+    CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_WITHOUT_SESSION, LOGGED_IN, LOGIN_FAILED, REQUEST_ENDED,
 };
 use crate::metrics::Metrics;
 use slotkeeper_consul::{AddressNews, Client, Code, Error, Observer, Tried};
@@ -63,12 +62,6 @@ impl Observer for AgentObserver {
                 "{CONSUL_ADDRESS_CHANGED}; both may not be one cluster, so the agent creates a new session"
             ),
             AddressNews::NoSession { .. } => warn!(error = %news, "{CONSUL_ADDRESS_WITHOUT_SESSION}"),
-            AddressNews::Foreign { address, used, why } => warn!(
-                address,
-                used,
-                reason = why,
-                "{CONSUL_ADDRESS_FOREIGN}; correct consul.address, or remove it there"
-            ),
         }
     }
 }

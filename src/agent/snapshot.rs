@@ -168,10 +168,8 @@ pub(super) fn addresses(client: &Client) -> Vec<status::Address> {
         use status::AddressState as Shown;
         let (state, reason) = match state {
             slotkeeper_consul::AddressState::Used => (Shown::Used, None),
-            slotkeeper_consul::AddressState::Standby => (Shown::Standby, None),
             slotkeeper_consul::AddressState::Unknown => (Shown::Unknown, None),
             slotkeeper_consul::AddressState::Failed(why) => (Shown::Failed, Some(why)),
-            slotkeeper_consul::AddressState::Foreign(why) => (Shown::Foreign, Some(why)),
         };
         status::Address { address, state, reason }
     };

@@ -28,7 +28,7 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
                     Ok(reading) => Answer::Poll(key, Ok(reading)),
                     Err(error) => {
                         let failure = bridge::read_failure(&error, &key);
-                        if matches!(error.kind, Kind::Cut(_)) {
+                        if error.kind == Kind::Cut {
                             sleep(MAX_PAUSE.mul_f64(fastrand::f64())).await;
                         }
                         Answer::Poll(key, Err(failure))

@@ -31,6 +31,12 @@ pub(super) struct Check {
     /// Check what the files need of Consul and of this machine too, as `slotkeeper doctor --config FILE` does.
     #[arg(long)]
     connect: bool,
+    #[arg(long, hide = true, value_parser = in_doctor)]
+    http_addr: Option<String>,
+}
+
+fn in_doctor(_: &str) -> Result<String, &'static str> {
+    Err("`check` uses the address in the file; use `slotkeeper doctor --config FILE --http-addr ADDRESS`")
 }
 
 /// The command that uses a configuration.

@@ -236,9 +236,9 @@ async fn names(client: &Client, begin: &str, read: Read) -> Result<Indexed<Vec<S
     client.kv_keys(begin, read).await.map_err(|error| {
         let Failure { kind, text } = bridge::failure(&error);
         let root = begin.strip_suffix('/');
-        let text = if error.kind == consul::Kind::Denied {
+        let text = if bridge::lacks_right(&error) {
             format!("{text}; the token needs {}", rule(root, "list"))
-        } else if error.kind == consul::Kind::BadAnswer {
+        } else if error.code == consul::Code::BadAnswer {
             format!("{text}; if there are too many keys, name a ROOT below")
         } else {
             text

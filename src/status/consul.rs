@@ -8,12 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum AddressState {
     /// Requests go to it.
     Used,
-    /// It belongs to the same cluster, and is used next.
-    Standby,
-    /// It does not respond, or does not confirm its cluster; `reason` says why.
+    /// It did not respond, or did not show the session, when it was last tried; `reason` says why.
     Failed,
-    /// It may belong to another cluster, and is not used; `reason` says why.
-    Foreign,
     /// It was not tried yet.
     #[default]
     #[serde(other)]

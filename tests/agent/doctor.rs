@@ -438,12 +438,12 @@ fn the_chain_and_the_name_of_the_certificate() {
         &doctor(&address, &named),
         69,
         "FAIL address",
-        &["for another name", "consul.tls.server_name"],
+        &["not valid for name", "consul.tls.server_name"],
     );
     let other = Authority::new();
     let other = other.file("consul-agent-ca.pem");
     let unknown = doctor(&address, &["--ca-file", other.to_str().unwrap()]);
-    assert_line(&unknown, 69, "FAIL address", &["authority that is not trusted", "consul.tls.ca_file"]);
+    assert_line(&unknown, 69, "FAIL address", &["UnknownIssuer", "consul.tls.ca_file"]);
     let missing = doctor(&address, &["--ca-file", "/nonexistent/ca.pem"]);
     assert_line(&missing, 78, "FAIL consul", &["/nonexistent/ca.pem"]);
 }

@@ -50,9 +50,12 @@ async fn a_token_opens_what_its_policy_says() {
     let worker = client_with(consul.addr(), TokenSource::Value(Secret::new(secret.clone())));
 
     let error = anonymous.kv_put("jobs/a", b"", Put::Plain, 0).await.unwrap_err();
-    assert!(error.kind == Kind::Anonymous && !error.outcome_unknown(), "{error}");
+    assert!(
+        error.kind == Kind::Denied && error.detail.contains("no token was sent") && !error.outcome_unknown(),
+        "{error}"
+    );
     assert!(error.to_string().contains("no token was sent"), "{error}");
-    assert!(matches!(anonymous.session_create(&spec()).await, Err(Error { kind: Kind::Anonymous, .. })));
+    assert!(matches!(anonymous.session_create(&spec()).await, Err(Error { kind: Kind::Denied, .. })));
 
     let session = worker.session_create(&spec()).await.unwrap();
     assert!(worker.kv_put("jobs/a", b"", Put::Acquire(&session), 0).await.unwrap());
@@ -77,7 +80,7 @@ async fn a_token_file_is_read_again_after_a_refusal() {
     let client = client_with(consul.addr(), TokenSource::File(file.clone()));
 
     let error = client.kv_put("jobs/a", b"", Put::Plain, 0).await.unwrap_err();
-    assert!(error.kind == Kind::Token && !error.outcome_unknown(), "{error}");
+    assert!(error.kind == Kind::NotSent && error.token.is_some() && !error.outcome_unknown(), "{error}");
 
     fs::write(&file, "00000000-dead-beef-0000-000000000000\n").unwrap();
     let error = client.kv_put("jobs/a", b"", Put::Plain, 0).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slotkeeper_consul::{Error, Kind, MAX_WAIT, Read};
+use slotkeeper_consul::{Code, Error, MAX_WAIT, Read};
 
 use crate::client;
 use crate::stub::{Act, Stub, answer};
@@ -28,7 +28,7 @@ async fn a_poll_of_minutes_ends_where_its_packets_are_dropped() {
     let lost = Stub::start(vec![Act::Vanish(answer(200, "X-Consul-Index: 7\r\n", "[]"))]).await;
     for error in <[Error; 2]>::from(tokio::join!(polled(&waits, 0), polled(&lost, 1))) {
         // Neither an answer nor a proxy's cut, which would be no failure.
-        assert_eq!(error.kind, Kind::Interrupted, "{error}");
+        assert_eq!(error.code, Code::Interrupted, "{error}");
     }
     assert_eq!((waits.seen().len(), lost.seen().len()), (1, 1), "none is sent again by itself");
 }

@@ -124,7 +124,7 @@ async fn many_requests_cause_one_login_and_the_end_leaves_no_token() {
     client.log_out_for_good().await.unwrap();
     assert_eq!(tokens(&consul, &root).await, [""; 0]);
     // No login follows the end.
-    assert!(matches!(write(&client).await, Err(Error { kind: Kind::Token, .. })));
+    assert!(matches!(write(&client).await, Err(Error { kind: Kind::Denied, .. })));
     assert_eq!(count(&recorder, Operation::Login), 1);
 }
 
@@ -185,7 +185,7 @@ async fn the_error_of_a_login_is_reported_and_shared() {
     let bearer = folder.path().join("jwt");
     let (client, recorder) = logging_in(consul.addr(), &bearer);
     let error = write(&client).await.unwrap_err();
-    assert_eq!((error.kind, error.outcome_unknown()), (Kind::Token, false));
+    assert_eq!((error.kind, error.outcome_unknown()), (Kind::Denied, false));
     let said = error.to_string();
     for part in
         ["cannot write jobs/a", "nothing was sent: cannot log in by kube", "jwt cannot be read: No such file"]
@@ -200,7 +200,7 @@ async fn the_error_of_a_login_is_reported_and_shared() {
     let (client, recorder) = logging_in(consul.addr(), &bearer);
     for error in futures_util::future::join_all((0..10).map(|_| write(&client))).await {
         let error = error.unwrap_err();
-        assert_eq!(error.kind, Kind::Token);
+        assert!(error.kind == Kind::Denied && error.token.is_some(), "{error}");
         assert!(error.to_string().contains("does not believe the bearer token"), "{error}");
         assert!(!format!("{error} {error:?}").contains(&jwt), "{error}");
     }
@@ -209,7 +209,7 @@ async fn the_error_of_a_login_is_reported_and_shared() {
     // Consul away is what it is without a login, too.
     let (_ports, nobody) = crate::consul::nobody();
     let (client, _) = logging_in(&nobody.parse().unwrap(), &bearer);
-    assert_eq!(write(&client).await.unwrap_err().kind, Kind::Unreachable);
+    assert_eq!(write(&client).await.unwrap_err().code, Code::Unreachable);
 }
 
 #[tokio::test]
@@ -261,6 +261,6 @@ async fn a_login_goes_on_with_another_clients_certificates() {
     let (new, asked_anew) = logging_in(consul.addr(), &bearer);
     assert!(write(&new.in_place_of(&old)).await.unwrap());
     let other = client_with(consul.addr(), source(&folder.path().join("other"))).in_place_of(&old);
-    assert!(matches!(write(&other).await, Err(Error { kind: Kind::Token, .. })), "it is another login");
+    assert!(matches!(write(&other).await, Err(Error { kind: Kind::Denied, .. })), "it is another login");
     assert_eq!(count(&asked, Operation::Login) + count(&asked_anew, Operation::Login), 1);
 }

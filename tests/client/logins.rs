@@ -14,7 +14,7 @@ use crate::client_with;
 use crate::login::{logging_in, write};
 use crate::stub::{Act, Stub};
 
-/// Longer than it takes to send another login beside one without an answer; shorter than that one is waited for.
+/// Longer than a login is waited for.
 const WITHIN: Duration = Duration::from_secs(8);
 
 /// What Consul says of a token that was deleted.
@@ -80,41 +80,16 @@ async fn wait_for(what: &str, is_so: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_login_without_an_answer_has_another_one_beside_it() {
+async fn a_login_without_an_answer_is_given_up_and_sent_again() {
     let first = |nth| if nth == 1 { Act::Silence } else { gives("two") };
     let stub = consul(first, done(), |_| done()).await;
     let (_folder, bearer) = bearer();
     let (client, _) = logging_in(&stub.addr(), &bearer);
-    assert!(write(&client.within(WITHIN)).await.unwrap());
+    let client = client.within(WITHIN);
+    let error = write(&client).await.unwrap_err();
+    assert!(error.to_string().contains("no answer within 5s"), "{error}");
+    wait_for("the second login", async || write(&client).await.is_ok()).await;
     assert!(asked(&stub, "/v1/kv/", "two"));
-}
-
-#[tokio::test]
-async fn a_failed_login_beside_others_is_not_their_outcome() {
-    let answers = |nth| match nth {
-        1 => Act::Silence,
-        2 => Act::json(429, "rate limit exceeded"),
-        _ => gives("three"),
-    };
-    let stub = consul(answers, done(), |_| done()).await;
-    let (_folder, bearer) = bearer();
-    let (client, _) = logging_in(&stub.addr(), &bearer);
-    assert!(write(&client).await.unwrap());
-    assert!(asked(&stub, "/v1/kv/", "three"));
-}
-
-#[tokio::test]
-async fn a_late_login_logs_its_token_out() {
-    // The first one is answered when the second one comes, and the second one when the token of the first one is sent.
-    let late = |nth| Act::late(200, &token(if nth == 1 { "one" } else { "two" }, ""));
-    let stub = consul(late, done(), |_| done()).await;
-    let (_folder, bearer) = bearer();
-    let (client, _) = logging_in(&stub.addr(), &bearer);
-    assert!(write(&client).await.unwrap());
-    assert!(asked(&stub, "/v1/kv/", "one"));
-    wait_for("the logout", async || asked(&stub, "/v1/acl/logout", "two")).await;
-    client.log_out_for_good().await.unwrap();
-    assert!(asked(&stub, "/v1/acl/logout", "one"));
 }
 
 #[tokio::test]

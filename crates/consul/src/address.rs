@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use reqwest::Url;
 
-/// The maximum number of addresses of one client, those that host names resolve to included.
+/// The maximum number of addresses of one client.
 pub const MAX_ADDRESSES: usize = 16;
 
 /// The address of a Consul agent or server.
@@ -39,15 +39,6 @@ impl Address {
     /// True if the connection uses TLS.
     pub fn is_https(&self) -> bool {
         matches!(self, Self::Http { https: true, .. })
-    }
-
-    /// The host and port if the host is a name, which may have several IP addresses.
-    pub(super) fn name(&self) -> Option<(String, u16)> {
-        let Self::Http { https, authority, .. } = self else { return None };
-        let url = Url::parse(&self.to_string()).ok()?;
-        let host = url.host_str().filter(|host| !host.starts_with('['))?;
-        let is_name = host.parse::<IpAddr>().is_err() && !authority.starts_with('[');
-        is_name.then(|| (host.to_owned(), url.port().unwrap_or(if *https { 443 } else { 80 })))
     }
 }
 
@@ -277,18 +268,5 @@ mod tests {
         );
         assert_eq!(all.to_string().parse(), Ok(all));
         assert!("http://a:1,".parse::<Addresses>().is_err());
-    }
-
-    #[test]
-    fn a_host_name_is_distinguished_from_an_ip_address() {
-        let name = |text: &str| text.parse::<Address>().unwrap().name();
-        assert_eq!(name("http://consul:8500/x"), Some(("consul".into(), 8500)));
-        assert_eq!(
-            (name("https://consul"), name("http://consul")),
-            (Some(("consul".into(), 443)), Some(("consul".into(), 80)))
-        );
-        for text in ["http://127.0.0.1:8500", "https://[::1]:8501", "unix:///s"] {
-            assert_eq!(name(text), None, "{text}");
-        }
     }
 }

@@ -7,7 +7,8 @@ use std::error::Error as StdError;
 use std::io;
 use std::time::Duration;
 
-use super::{Error, Kind, Mismatch, Operation, Secret, Tried};
+use super::error::rounded;
+use super::{Code, Error, Kind, Operation, Secret, Tried};
 
 /// A blocking query that ends before this age was not ended by a time-out.
 const MIN_CUT_AGE: Duration = Duration::from_secs(1);
@@ -16,38 +17,72 @@ const MIN_CUT_AGE: Duration = Duration::from_secs(1);
 const EXCERPT: usize = 256;
 
 /// The error for an answer.
-pub(super) fn of_answer(tried: Tried, status: u16, said: String) -> Error {
-    let has = |part: &str| said.contains(part);
+pub(super) fn of_answer(tried: Tried, status: u16, said: &str) -> Error {
     let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
-    let create = tried.operation == Operation::SessionCreate;
     let login = tried.operation == Operation::Login;
-    let kind = match status {
-        401 | 403 => Kind::Denied,
-        // Only with Consul's message about this session. A 404 of a gateway does not mean that the session has ended.
-        404 if has(&format!("Session id '{}' not found", tried.target)) => Kind::NotFound,
-        413 => Kind::TooLarge,
-        429 => Kind::RateLimited,
-        500 | 503 if has("rate limit exceeded") => Kind::RateLimited,
-        500 if any(&["Permission denied", "ACL not found"]) => Kind::Denied,
-        500 if has(INVALID_KEY) => Kind::InvalidKey,
-        500 if is_without_leader(&said) => Kind::NoLeader,
-        500 if login && any(&BEARER_REJECTED) => Kind::Denied,
+    // Only with Consul's message about this session. A 404 of a gateway does not mean that the session has ended.
+    let gone = format!("Session id '{}' not found", tried.target);
+    let (kind, detail) = match status {
+        401 | 403 => (Kind::Denied, denied(said)),
+        404 if any(&[&gone]) => (Kind::Gone, format!("the session does not exist: {said}")),
+        413 => (Kind::Refused, format!("too large for Consul: {said}")),
+        429 => (Kind::Busy, busy(said)),
+        500 | 503 if any(&["rate limit exceeded"]) => (Kind::Busy, busy(said)),
+        500 if any(&["Permission denied", "ACL not found"]) => (Kind::Denied, denied(said)),
+        500 if any(&REFUSALS) => (Kind::Refused, refused(said)),
+        500 if is_without_leader(said) => (Kind::NoLeader, format!("Consul has no leader: {said}")),
+        500 if login && any(&BEARER_REJECTED) => (Kind::Denied, denied(said)),
         // The second message is for a session ID that is not a UUID.
-        500 if any(&["invalid session \"", "failed session lookup"]) => Kind::InvalidSession,
-        500 if create && any(&["Missing node", "Missing check"]) => Kind::Unregistered,
-        500 if create && has("critical state") => Kind::Unfit,
-        500 if create && any(&["Invalid Session TTL", "Invalid Behavior", "cross datacenter lock"]) => {
-            Kind::BadRequest
+        500 if any(&["invalid session \"", "failed session lookup"]) => {
+            (Kind::Gone, format!("the session does not exist: {said}"))
         }
-        400 if any(&ONLY_TLS) => Kind::Mismatch(Mismatch::OnlyTls),
-        400 => Kind::BadRequest,
-        _ => Kind::Unexpected(status),
+        400 if any(&ONLY_TLS) => (Kind::NotConsul, said.to_owned()),
+        400 => (Kind::Refused, refused(said)),
+        // A proxy answers so if Consul behind it is down or slow.
+        408 | 499 | 500 | 502..=504 | 506.. => (Kind::Unknown, unexpected(status, said)),
+        _ => (Kind::NotConsul, unexpected(status, said)),
     };
-    Error::new(tried, kind, said)
+    Error::new(tried, kind, Code::of_status(status), detail)
+}
+
+fn denied(said: &str) -> String {
+    if said.contains("ACL not found") {
+        format!("Consul does not know this token: {said}")
+    } else if said.starts_with("Permission denied") {
+        // Newer versions say more.
+        said.to_owned()
+    } else {
+        format!("permission denied: {said}")
+    }
+}
+
+fn busy(said: &str) -> String {
+    format!("Consul limits the rate of requests: {said}")
+}
+
+fn refused(said: &str) -> String {
+    format!("the request was refused: {said}")
+}
+
+/// Consul answers in words. Another server's page says nothing about the error.
+fn unexpected(status: u16, said: &str) -> String {
+    format!("unexpected answer {status}: {}", if said.starts_with('<') { "a page of HTML" } else { said })
 }
 
 /// What servers answer to plain HTTP at a port for TLS: Go's (Consul's), nginx.
 const ONLY_TLS: [&str; 2] = ["HTTP request to an HTTPS server", "plain HTTP request was sent to HTTPS port"];
+
+/// The messages of Consul about names and settings that it does not accept.
+const REFUSALS: [&str; 8] = [
+    "invalid key name",
+    "No path to datacenter",
+    "Missing node",
+    "Missing check",
+    "critical state",
+    "Invalid Session TTL",
+    "Invalid Behavior",
+    "cross datacenter lock",
+];
 
 /// The messages of servers and client agents without a leader, or with a leader that has failed (1.8 to 1.23).
 const NO_LEADER: [&str; 10] = [
@@ -86,9 +121,6 @@ fn is_without_leader(said: &str) -> bool {
     NO_LEADER.iter().any(|part| said.contains(part)) || said.split(CALL).skip(1).any(cut)
 }
 
-/// The message of Consul 1.21.5 and newer about a key that it does not accept. The rule follows.
-const INVALID_KEY: &str = "invalid key name";
-
 /// The messages of the auth methods `jwt` and `kubernetes` about an invalid or expired bearer token.
 const BEARER_REJECTED: [&str; 6] = [
     "error validating",
@@ -105,27 +137,34 @@ pub(super) fn is_cut(status: u16, waited: Duration) -> bool {
     waited >= MIN_CUT_AGE && matches!(status, 408 | 499 | 502 | 504)
 }
 
-/// Whether Consul answers so since it knows no datacenter of the name that was asked for.
-pub(super) fn is_without_datacenter(status: u16, body: &[u8]) -> bool {
-    status == 500 && String::from_utf8_lossy(body).contains("No path to datacenter")
+/// The error for a blocking query that was cut off at this age.
+pub(super) fn cut(tried: Tried, age: Duration, cause: &str) -> Error {
+    let detail = format!("cut off after {:?} without an answer: {cause}", rounded(age));
+    Error::new(tried, Kind::Cut, Code::Cut, detail)
 }
 
 /// The error for a transport failure. `waited`: the age of a blocking query, else zero. `is_known`: the server has answered before.
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration, is_known: bool) -> Error {
     let cause = chain(error);
+    let is_young = waited < MIN_CUT_AGE;
     // A server that kept a request for a while has understood it.
-    if let Some(mismatch) = mismatch(error).filter(|_| waited < MIN_CUT_AGE) {
-        Error::new(tried, Kind::Mismatch(mismatch), cause)
+    if is_young && causes(error).any(refuses_handshake) {
+        Error::new(tried, Kind::NotConsul, Code::Unreachable, cause)
+    } else if is_young && causes(error).any(is_no_http) {
+        Error::new(tried, Kind::NotConsul, Code::Interrupted, cause)
     } else if error.is_connect() {
-        let likely = if cause.contains("tls handshake eof") { NO_HANDSHAKE } else { "" };
-        Error::new(tried, Kind::Unreachable, cause + likely)
-    } else if waited >= MIN_CUT_AGE && is_closed(error) {
-        Error::new(tried, Kind::Cut(waited), cause)
+        Error::new(tried, Kind::NotSent, Code::Unreachable, format!("not reached: {cause}"))
+    } else if !is_young && is_closed(error) {
+        cut(tried, waited, &cause)
     } else {
-        let likely = likely(&cause, is_known);
-        Error::new(tried, Kind::Interrupted, cause + likely)
+        let never = if is_known { "" } else { NEVER_ANSWERED };
+        let detail = format!("the connection broke before the answer was complete: {cause}{never}");
+        Error::new(tried, Kind::Unknown, Code::Interrupted, detail)
     }
 }
+
+/// Where the server may be no Consul, or a proxy that does not reach it.
+pub(super) const NEVER_ANSWERED: &str = "; nothing there has answered yet";
 
 /// Whether the other side closed or reset the connection. HTTP/2, with its GOAWAY, is never used here.
 fn is_closed(error: &reqwest::Error) -> bool {
@@ -137,41 +176,33 @@ fn is_closed(error: &reqwest::Error) -> bool {
     })
 }
 
-/// The probable cause of a broken connection. Consul refuses a connection above its limit by a 429 before the request was sent (from
-/// 1.9 on), or closes it silently.
-fn likely(cause: &str, is_known: bool) -> &'static str {
-    if cause.contains("received unexpected message from connection") {
-        "; Consul refuses a connection like this when the address that it comes from has too many: raise \
-         limits.http_max_conns_per_client (200 by default), or have fewer clients at that address"
-    } else if !(cause.contains("connection closed before message completed")
-        || cause.contains("reset by peer"))
-    {
-        ""
-    } else if !is_known {
-        "; nothing there has answered yet: it is not Consul's HTTP API (port 8500 by default), or a proxy that does not reach \
-         Consul, or Consul with too many connections of this address (limits.http_max_conns_per_client, 200 by default)"
-    } else {
-        "; if this goes on while Consul is up, the address that it comes from may have too many connections \
-         (limits.http_max_conns_per_client, 200 by default)"
-    }
+/// Whether the answer does not begin as HTTP does. Hyper has no function that tells this from other faults. A head of HTTP that is
+/// broken behind its first words is a failure of Consul, or of a proxy.
+fn is_no_http(cause: &(dyn StdError + 'static)) -> bool {
+    let hyper = cause.downcast_ref::<hyper::Error>();
+    hyper.is_some_and(|error| error.to_string() == "invalid HTTP version parsed")
 }
 
-/// The probable cause where the other side closes the connection in place of its part of the handshake.
-const NO_HANDSHAKE: &str =
-    "; the server there does not speak TLS, or a proxy does not reach it: Consul's HTTPS API has port 8501";
-
-/// What hyper says of an answer that does not begin as HTTP does. It has no function that tells this from other faults.
-const NO_HTTP: &str = "invalid HTTP version parsed";
-
-/// Whether the server speaks another protocol, or one side has refused the other's certificate.
-fn mismatch(error: &reqwest::Error) -> Option<Mismatch> {
-    causes(error).find_map(|cause| {
-        // A head of HTTP that is broken behind its first words is a failure of Consul, or of a proxy.
-        if cause.downcast_ref::<hyper::Error>().is_some_and(|error| error.to_string() == NO_HTTP) {
-            return Some(Mismatch::NotHttp);
-        }
-        of_tls(tls_error(cause)?)
-    })
+/// Whether the server does not speak TLS, or one side does not accept the other's certificate. From TLS 1.3 on the server checks the
+/// client's certificate after the client may have sent its request. A fatal alert of the handshake still means that no request was read.
+fn refuses_handshake(cause: &(dyn StdError + 'static)) -> bool {
+    use rustls::{AlertDescription as Alert, Error};
+    match tls_error(cause) {
+        Some(Error::InvalidMessage(_) | Error::InvalidCertificate(_)) => true,
+        Some(Error::AlertReceived(alert)) => matches!(
+            alert,
+            Alert::HandshakeFailure
+                | Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::CertificateRequired
+        ),
+        _ => false,
+    }
 }
 
 /// The error of TLS that this is, or that one or more errors of input and output contain.
@@ -180,42 +211,6 @@ fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Erro
         return Some(found);
     }
     tls_error(error.downcast_ref::<io::Error>()?.get_ref()?)
-}
-
-fn of_tls(error: &rustls::Error) -> Option<Mismatch> {
-    use rustls::CertificateError as Invalid;
-    if let rustls::Error::InvalidMessage(_) = error {
-        return Some(Mismatch::NoTls);
-    }
-    if let rustls::Error::InvalidCertificate(fault) = error {
-        return Some(if matches!(fault, Invalid::UnknownIssuer) {
-            Mismatch::UnknownAuthority
-        } else if matches!(fault, Invalid::NotValidForName | Invalid::NotValidForNameContext { .. }) {
-            Mismatch::WrongName
-        } else {
-            Mismatch::InvalidCertificate
-        });
-    }
-    // From TLS 1.3 on the server checks the client's certificate after the client may have sent its request. A fatal alert of the
-    // handshake still means that no request was read.
-    let refused = matches!(error, rustls::Error::AlertReceived(alert) if refuses_handshake(*alert));
-    refused.then_some(Mismatch::ClientCertificate)
-}
-
-fn refuses_handshake(alert: rustls::AlertDescription) -> bool {
-    use rustls::AlertDescription as Alert;
-    [
-        Alert::HandshakeFailure,
-        Alert::BadCertificate,
-        Alert::UnsupportedCertificate,
-        Alert::CertificateRevoked,
-        Alert::CertificateExpired,
-        Alert::CertificateUnknown,
-        Alert::UnknownCA,
-        Alert::AccessDenied,
-        Alert::CertificateRequired,
-    ]
-    .contains(&alert)
 }
 
 fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
@@ -266,7 +261,7 @@ mod tests {
 
     fn error(operation: Operation, status: u16, said: &str) -> Error {
         let tried = Tried { operation, target: "k".into(), address: "http://c".into() };
-        of_answer(tried, status, said.into())
+        of_answer(tried, status, said)
     }
 
     #[test]
@@ -313,11 +308,11 @@ mod tests {
             ),
             (Txn, 500, "rpc error making call: session shutdown", Kind::NoLeader, unknown),
             (KvGet, 500, "rpc error making call: rpc error making call: EOF", Kind::NoLeader, false),
-            (KvGet, 500, "rpc error making call: something else: EOF", Kind::Unexpected(500), false),
-            (Txn, 502, "Bad Gateway", Kind::Unexpected(502), unknown),
-            (Txn, 408, "", Kind::Unexpected(408), unknown),
-            (Txn, 301, "", Kind::Unexpected(301), false),
-            (Txn, 405, "", Kind::Unexpected(405), false),
+            (KvGet, 500, "rpc error making call: something else: EOF", Kind::Unknown, false),
+            (Txn, 502, "Bad Gateway", Kind::Unknown, unknown),
+            (Txn, 408, "", Kind::Unknown, unknown),
+            (Txn, 301, "", Kind::NotConsul, false),
+            (Txn, 405, "", Kind::NotConsul, false),
             (KvPut, 403, "Permission denied", Kind::Denied, false),
             (KvPut, 403, "ACL not found", Kind::Denied, false),
             (
@@ -329,69 +324,57 @@ mod tests {
             ),
             (KvPut, 500, "rpc error making call: Permission denied", Kind::Denied, false),
             (KvPut, 401, "ACL support disabled", Kind::Denied, false),
-            (KvPut, 429, "", Kind::RateLimited, false),
+            (KvPut, 429, "", Kind::Busy, false),
             (
                 KvPut,
                 429,
                 "rate limit exceeded, try again later or against a different server",
-                Kind::RateLimited,
+                Kind::Busy,
                 false,
             ),
             (
                 KvPut,
                 503,
                 "rate limit exceeded for operation that can only be performed by the leader, try again later",
-                Kind::RateLimited,
+                Kind::Busy,
                 false,
             ),
-            (KvPut, 500, "RPC rate limit exceeded", Kind::RateLimited, false),
-            (KvPut, 503, "upstream is gone", Kind::Unexpected(503), unknown),
+            (KvPut, 500, "RPC rate limit exceeded", Kind::Busy, false),
+            (KvPut, 503, "upstream is gone", Kind::Unknown, unknown),
             (
                 KvPut,
                 413,
                 "Request body(600000 bytes) too large, max size: 524288 bytes.",
-                Kind::TooLarge,
+                Kind::Refused,
                 false,
             ),
-            (Txn, 413, "Transaction contains too many operations (70 > 64)", Kind::TooLarge, false),
-            (KvPut, 500, "invalid session \"x\"", Kind::InvalidSession, false),
+            (Txn, 413, "Transaction contains too many operations (70 > 64)", Kind::Refused, false),
+            (KvPut, 500, "invalid session \"x\"", Kind::Gone, false),
             (
                 KvPut,
                 500,
                 "rpc error making call: raft apply failed: invalid session \"x\"",
-                Kind::InvalidSession,
+                Kind::Gone,
                 false,
             ),
-            (
-                KvPut,
-                500,
-                "failed session lookup: index error: UUID must be 36 characters",
-                Kind::InvalidSession,
-                false,
-            ),
-            (
-                KvGet,
-                500,
-                "invalid key name, leading/trailing spaces are not allowed",
-                Kind::InvalidKey,
-                false,
-            ),
+            (KvPut, 500, "failed session lookup: index error: UUID must be 36 characters", Kind::Gone, false),
+            (KvGet, 500, "invalid key name, leading/trailing spaces are not allowed", Kind::Refused, false),
             (
                 KvPut,
                 500,
                 "rpc error making call: invalid key name, path traversal is not allowed",
-                Kind::InvalidKey,
+                Kind::Refused,
                 false,
             ),
-            (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Kind::BadRequest, false),
-            (KvPut, 400, "Missing key name", Kind::BadRequest, false),
-            (SessionRenew, 404, "Session id 'k' not found", Kind::NotFound, false),
-            (SessionRenew, 404, "404 page not found", Kind::Unexpected(404), false),
-            (SessionRenew, 404, "Session id 'another' not found", Kind::Unexpected(404), false),
-            (SessionRenew, 404, "<h1>Session identifier missing</h1>", Kind::Unexpected(404), false),
-            (SessionRenew, 404, "", Kind::Unexpected(404), false),
-            (SessionRenew, 502, "<h1>Bad Gateway</h1>", Kind::Unexpected(502), unknown),
-            (SessionRenew, 500, "invalid session cookie", Kind::Unexpected(500), unknown),
+            (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Kind::Refused, false),
+            (KvPut, 400, "Missing key name", Kind::Refused, false),
+            (SessionRenew, 404, "Session id 'k' not found", Kind::Gone, false),
+            (SessionRenew, 404, "404 page not found", Kind::NotConsul, false),
+            (SessionRenew, 404, "Session id 'another' not found", Kind::NotConsul, false),
+            (SessionRenew, 404, "<h1>Session identifier missing</h1>", Kind::NotConsul, false),
+            (SessionRenew, 404, "", Kind::NotConsul, false),
+            (SessionRenew, 502, "<h1>Bad Gateway</h1>", Kind::Unknown, unknown),
+            (SessionRenew, 500, "invalid session cookie", Kind::Unknown, unknown),
             (
                 Login,
                 500,
@@ -407,35 +390,29 @@ mod tests {
                 false,
             ),
             (Login, 500, "No cluster leader", Kind::NoLeader, unknown),
-            (SessionCreate, 500, "Missing node registration", Kind::Unregistered, false),
+            (SessionCreate, 500, "Missing node registration", Kind::Refused, false),
             (
                 SessionCreate,
                 500,
                 "rpc error making call: Missing check 'x' registration",
-                Kind::Unregistered,
+                Kind::Refused,
                 false,
             ),
-            (
-                SessionCreate,
-                400,
-                "Client sent an HTTP request to an HTTPS server.",
-                Kind::Mismatch(Mismatch::OnlyTls),
-                false,
-            ),
-            (SessionCreate, 500, "Check 'serfHealth' is in critical state", Kind::Unfit, false),
+            (SessionCreate, 400, "Client sent an HTTP request to an HTTPS server.", Kind::NotConsul, false),
+            (SessionCreate, 500, "Check 'serfHealth' is in critical state", Kind::Refused, false),
             (
                 SessionCreate,
                 500,
                 "Invalid Session TTL '1000000000', must be between [10s=24h0m0s]",
-                Kind::BadRequest,
+                Kind::Refused,
                 false,
             ),
-            (SessionCreate, 500, "Invalid Behavior setting 'x'", Kind::BadRequest, false),
+            (SessionCreate, 500, "Invalid Behavior setting 'x'", Kind::Refused, false),
             (
                 SessionCreate,
                 500,
                 "cross datacenter lock must be created at server agent",
-                Kind::BadRequest,
+                Kind::Refused,
                 false,
             ),
         ] {
@@ -454,18 +431,6 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_breaks_early_names_the_limit_of_connections() {
-        for cause in [
-            "received unexpected message from connection",
-            "connection closed before message completed",
-            "connection error: Connection reset by peer (os error 104)",
-        ] {
-            assert!(likely(cause, true).contains("limits.http_max_conns_per_client"), "{cause}");
-        }
-        assert_eq!(likely("end of file before message length reached", true), "");
-    }
-
-    #[test]
     fn an_unknown_token_is_told_from_a_missing_right() {
         let unknown = error(Operation::KvPut, 403, "ACL not found");
         assert!(unknown.to_string().contains("Consul does not know this token"), "{unknown}");
@@ -479,12 +444,15 @@ mod tests {
             (301, true),
             (405, true),
             (501, true),
+            (505, true),
             (408, false),
+            (499, false),
+            (504, false),
             (502, false),
             (503, false),
             (500, false),
         ] {
-            assert_eq!(error(Operation::KvPut, status, "").is_foreign(), foreign, "{status}");
+            assert_eq!(error(Operation::KvPut, status, "").kind == Kind::NotConsul, foreign, "{status}");
         }
     }
 

@@ -8,15 +8,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::endpoint::{Endpoints, Lane};
-use super::exchange::refused;
+use super::endpoint::{Endpoint, Lane};
 use super::request::{Answer, Request};
 use super::router::Router;
 use super::selection::AddressState;
 use super::token::{Refusal, Token};
 use super::{
-    Code, Error, Kind, MAX_WAIT, Observer, Operation, Read, Secret, Settings, TlsError, TokenError,
-    TokenSource, Tried, login,
+    Code, Error, Kind, MAX_WAIT, Observer, Operation, Read, Secret, Settings, TokenError, TokenSource, Tried,
+    login,
 };
 
 /// The default time-out of a request; [`Client::within`] sets another one. Consul itself waits 7 s for a leader before it answers
@@ -26,30 +25,17 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of an answer, in bytes after decompression.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Why no client can be made of the settings.
+/// Why no client can be made of the settings: a certificate, a key, the given token or an address cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// The certificates or keys are invalid.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The given token cannot be sent. Token files are read later.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The address does not form a URL: the address, and the reason.
-    #[error("no URL can be made of the Consul address {0}: {1}")]
-    Address(String, String),
-    /// The HTTP library refuses the settings.
-    #[error("the HTTP client cannot be set up: {0}")]
-    Http(String),
-}
+#[error("{0}")]
+pub struct SetupError(pub(super) String);
 
 /// A client of one Consul cluster. It uses one agent or server at a time. Clones share the connections, the token and the address
 /// in use.
 ///
-/// If the address in use fails, the client moves to another one that is proved to belong to the same cluster. While a session that
-/// this client created or renewed may live, the proof is that the other address shows the session. Without a proof, requests fail
-/// until the leases have expired. After that the client may move to an address of another cluster, and clients that are
-/// [bound](Self::bound) to the earlier state send nothing more.
+/// If the address in use fails, the client moves to another one. While a session of this client may have a valid lease, that is one which
+/// shows the session, and so belongs to the same cluster; without one, requests fail until the leases have expired. After that the
+/// client may move to an address of another cluster, and clients that are [bound](Self::bound) to the earlier state send nothing more.
 ///
 /// Proxies of the environment (`HTTP_PROXY`) are never used: a lease depends on these requests, and the agent is nearby.
 /// Redirects are never followed: Consul sends them for malformed keys alone.
@@ -58,17 +44,18 @@ pub struct Client {
     pub(super) shared: Arc<Shared>,
     pub(super) router: Arc<Router>,
     pub(super) token: Arc<Token>,
-    /// The token that probes of addresses send. Differs from `token` for the requests of a login, which are anonymous.
+    /// The token of the questions to other addresses. Differs from `token` for the requests of a login, which are anonymous.
     pub(super) own_token: Arc<Token>,
     within: Duration,
-    /// The epoch of the addresses. Nothing is sent in a later epoch, which may have another cluster.
-    pub(super) epoch: u64,
+    /// Nothing is sent in a later generation, which may have another cluster.
+    pub(super) generation: u64,
     /// The deadline of the requests that began before it was sent.
     hurry: watch::Sender<Option<Instant>>,
 }
 
 pub(super) struct Shared {
-    pub(super) endpoints: Endpoints,
+    /// In the order of the addresses.
+    pub(super) endpoints: Vec<Endpoint>,
     /// `dc`, `ns`, `partition`.
     pub(super) scope: Vec<(&'static str, String)>,
     /// The maximum wait of a blocking query.
@@ -94,29 +81,30 @@ impl Client {
     ///
     /// The certificates, the keys, the given token or the addresses are invalid.
     pub fn new(settings: &Settings, observer: Arc<dyn Observer>) -> Result<Self, SetupError> {
-        let endpoints = Endpoints::new(settings)?;
+        let endpoints = Endpoint::all(settings)?;
         let scope =
             [("dc", &settings.datacenter), ("ns", &settings.namespace), ("partition", &settings.partition)];
         let scope = scope.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        let token = Arc::new(Token::new(settings.token.as_ref())?);
+        let token =
+            Arc::new(Token::new(settings.token.as_ref()).map_err(|error| SetupError(error.to_string()))?);
         let address = settings.address.to_string().into();
         let (hurry, _) = watch::channel(None);
         let max_wait = settings.max_wait.unwrap_or(MAX_WAIT);
         let shared = Arc::new(Shared { endpoints, scope, max_wait, address, observer });
         let router = Arc::new(Router::new(&settings.address));
         let own_token = Arc::clone(&token);
-        Ok(Self { shared, router, token, own_token, within: DEFAULT_TIMEOUT, epoch: 0, hurry })
+        Ok(Self { shared, router, token, own_token, within: DEFAULT_TIMEOUT, generation: 0, hurry })
     }
 
     /// The same client with the time-out `within`: from the start of the connection to the last byte of the answer, in addition to
-    /// the wait of a blocking query. A connection may take 5 s. With a shorter time-out a dead host gives [`Kind::Timeout`] instead
-    /// of [`Kind::Unreachable`].
+    /// the wait of a blocking query. A connection may take 5 s. With a shorter time-out a dead host gives [`Kind::Unknown`] instead
+    /// of [`Kind::NotSent`].
     #[must_use]
     pub fn within(&self, within: Duration) -> Self {
         Self { within, ..self.clone() }
     }
 
-    /// Ends the reads and writes that are in flight, or wait for a connection, after `within` with [`Kind::Timeout`], so that they do
+    /// Ends the reads and writes that are in flight, or wait for a connection, after `within` with [`Code::Timeout`], so that they do
     /// not delay later requests. This applies to this client, its clones, and the clients that it [replaces](Self::in_place_of).
     /// Long polls and the requests that keep a lease have connections of their own and continue.
     pub fn hurry(&self, within: Duration) {
@@ -127,7 +115,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`TokenError::NotAHeader`] if no HTTP header can carry the token.
+    /// [`TokenError::Unusable`] if no HTTP header can carry the token.
     pub fn with_token(&self, source: &TokenSource) -> Result<Self, TokenError> {
         let token = Arc::new(Token::new(Some(source))?);
         Ok(Self { own_token: Arc::clone(&token), token, ..self.clone() })
@@ -146,8 +134,8 @@ impl Client {
         let same = self.token.is_got_as(&before.token);
         let token = Arc::clone(if same { &before.token } else { &self.token });
         let own = Self { own_token: Arc::clone(&token), token, hurry: before.hurry.clone(), ..self };
-        if own.router.is_for(&before.router) {
-            return Self { router: Arc::clone(&before.router), epoch: before.epoch, ..own };
+        if own.router.configured == before.router.configured {
+            return Self { router: Arc::clone(&before.router), generation: before.generation, ..own };
         }
         own
     }
@@ -156,42 +144,39 @@ impl Client {
     /// read from Consul.
     #[must_use]
     pub fn bound(&self) -> Self {
-        Self { epoch: self.router.now().epoch, ..self.clone() }
+        Self { generation: self.router.now().generation, ..self.clone() }
     }
 
     /// Returns when this client and its clones send nothing more, because another address is in use that may belong to another
     /// cluster. Discard everything that was read, then continue with [`Self::bound`].
     pub async fn cut_loose(&self) {
-        self.router.epoch_over(self.epoch).await;
+        self.router.generation_over(self.generation).await;
     }
 
     /// Records a session of an earlier process. The client uses the address that shows the session. `lease`: the time for which that
     /// process may still have a valid lease; until then the client uses no address that does not show the session.
-    pub fn remember(&self, session: &str, lease: Option<Duration>) {
+    pub fn remember(&self, session: &str, lease: Duration) {
         let now = Instant::now();
-        let ends = lease.and_then(|lease| now.checked_add(lease));
-        self.router.with(|selection| selection.remember(session, ends, now));
+        self.router.with(|selection| selection.remember(session, now + lease, now));
     }
 
-    /// Records that a request sent at `sent` in this epoch created or renewed a session.
-    pub(super) fn leased(&self, session: &str, sent: Instant, ttl: Option<Duration>) {
-        // Consul's maximum, if the TTL in the answer cannot be parsed.
-        let ttl = ttl.unwrap_or(Duration::from_secs(24 * 60 * 60));
-        self.router.with(|selection| {
-            if selection.epoch() == self.epoch {
-                selection.remember(session, sent.checked_add(ttl), Instant::now());
-            }
+    /// Records that a request sent at `sent` in this generation created or renewed a session.
+    pub(super) fn leased(&self, session: &str, sent: Instant, ttl: Duration, is_new: bool) {
+        self.router.with(|selection| match is_new {
+            _ if selection.generation() != self.generation => {}
+            true => selection.created(session, sent + ttl, Instant::now()),
+            false => selection.renewed(session, sent + ttl),
         });
     }
 
     /// Records that a session was destroyed or has ended.
     pub(super) fn has_ended(&self, session: &str) {
-        self.router.with(|selection| selection.forget(session, Instant::now()));
+        self.router.with(|selection| selection.ended(session));
     }
 
     /// The addresses and their states, in the order of the configuration.
     pub fn addresses(&self) -> Vec<(String, AddressState)> {
-        self.router.states()
+        self.router.with(|selection| selection.states())
     }
 
     /// Logs out: ends the token of this client's login. This client and its clones send nothing after it. Without a login it does
@@ -274,7 +259,7 @@ impl Client {
             () = hurried => {
                 let after = began.elapsed();
                 self.shared.observer.finished(&tried, Code::Timeout, after);
-                Err(Error::new(tried, Kind::Timeout(after), ""))
+                Err(Error::late(tried, after))
             }
         }
     }
@@ -298,36 +283,31 @@ impl Client {
         let tried = self.tried(request.operation, &request.target);
         let after = self.within.saturating_add(request.waits);
         let Some(mut until) = Instant::now().checked_add(after) else {
-            return Err(Error::new(tried, Kind::BadRequest, "the time-out is too long"));
+            return Err(Error::refused(tried, "the time-out is too long"));
         };
         let token = &self.token;
         let mut used = self
             .in_time(token.current(self), until, after)
             .await
             .map_err(|error| Error::without_token(tried, error))?;
-        let mut answer = self.attempt(&request, used.as_deref(), &mut until, after).await?;
+        let mut result = self.attempt(&request, used.as_deref(), &mut until, after).await;
         let mut in_vain = None;
         // A refusal changed nothing, so another attempt is safe.
-        if let Some(refusal) = refusal(&answer) {
+        if let Some(refusal) = refusal(&result) {
             let other = token.instead_of(used.as_deref(), refusal, self);
             match self.in_time(other, until, after).await {
                 Ok(None) => {}
                 Ok(Some(newer)) => {
-                    answer = self.attempt(&request, Some(&newer), &mut until, after).await?;
+                    result = self.attempt(&request, Some(&newer), &mut until, after).await;
                     used = Some(newer);
                 }
                 // The refusal is the more helpful error.
                 Err(error) => in_vain = Some(error),
             }
         }
-        if accepted(&answer, &request) {
-            return Ok(Answer { used, ..answer });
-        }
-        let mut error = if answer.filtered && !request.takes_filtered {
-            // A hidden session would look as if it had ended.
-            Error::new(answer.tried, Kind::Denied, "parts of the answer are hidden from this token")
-        } else {
-            refused(answer, &request, used.as_deref())
+        let mut error = match result {
+            Ok(answer) => return Ok(Answer { used, ..answer }),
+            Err(error) => error,
         };
         if error.kind == Kind::Denied {
             let is_login = request.operation == Operation::Login;
@@ -338,9 +318,6 @@ impl Client {
             };
             let advice = if is_login { login::advice(&error.detail).into() } else { token.advice(fault) };
             error.detail = format!("{}; {advice}", error.detail);
-            if !is_login && self.is_anonymous() {
-                error.kind = Kind::Anonymous;
-            }
             if let Some(in_vain) = in_vain {
                 error.detail = format!("{}; and another login failed: {in_vain}", error.detail);
             }
@@ -357,43 +334,20 @@ impl Client {
     ) -> Result<T, TokenError> {
         tokio::time::timeout_at(until, token).await.unwrap_or_else(|_| {
             let tried = self.tried(Operation::Login, self.token.auth_method());
-            Err(TokenError::Login(Box::new(Error::new(tried, Kind::Timeout(after), ""))))
+            Err(TokenError::Login(Box::new(Error::late(tried, after))))
         })
     }
 }
 
-/// A 404 means that the key does not exist only if it has an index, which proves that Consul sent it. A gateway's 404 must not be
-/// read as a missing contender key.
-pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
-    if answer.filtered && !request.takes_filtered {
-        return false;
-    }
-    match answer.status {
-        200 => true,
-        404 => {
-            let reads = [Operation::KvGet, Operation::KvList, Operation::KvWatch];
-            answer.index.is_some() && reads.contains(&answer.tried.operation)
+/// How Consul refused the token, if another token may have more rights. A transaction reports it by a rollback.
+fn refusal(result: &Result<Answer, Error>) -> Option<Refusal> {
+    let (denied, unknown) = match result {
+        Err(error) => (error.kind == Kind::Denied, error.is_unknown_token()),
+        Ok(answer) => {
+            let said =
+                |part: &str| answer.status == 409 && String::from_utf8_lossy(&answer.body).contains(part);
+            (answer.filtered || said("Permission denied"), said("ACL not found"))
         }
-        409 => matches!(answer.tried.operation, Operation::Txn | Operation::KvGetMany),
-        _ => false,
-    }
-}
-
-/// How Consul refused the token, if another token may have more rights. A transaction reports it by a rollback; an error of a
-/// server behind an agent may arrive as a 500.
-fn refusal(answer: &Answer) -> Option<Refusal> {
-    if answer.filtered {
-        return Some(Refusal::Denied);
-    }
-    if !matches!(answer.status, 403 | 409 | 500) {
-        return None;
-    }
-    let said = String::from_utf8_lossy(&answer.body);
-    if said.contains("ACL not found") {
-        Some(Refusal::Unknown)
-    } else if answer.status == 403 || said.contains("Permission denied") {
-        Some(Refusal::Denied)
-    } else {
-        None
-    }
+    };
+    if unknown { Some(Refusal::Unknown) } else { denied.then_some(Refusal::Denied) }
 }

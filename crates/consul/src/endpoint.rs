@@ -6,9 +6,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::Url;
@@ -18,8 +17,7 @@ use reqwest::redirect::Policy;
 use tokio::sync::Semaphore;
 
 use super::connections::{Connections, IDLE, Permit};
-use super::selection::Target;
-use super::{Address, MAX_ADDRESSES, Settings, SetupError, tls};
+use super::{Address, Settings, SetupError, tls};
 
 /// The time-out of a connection. Shorter than that of a request, so that for a host which drops packets the error is that nothing was
 /// sent.
@@ -74,69 +72,36 @@ pub(super) struct Endpoint {
     pub(super) is_known: AtomicBool,
 }
 
-/// The endpoints of all targets, each made when it is used first.
-pub(super) struct Endpoints {
-    settings: Settings,
-    plain: rustls::ClientConfig,
-    /// Present if any address is https. The files are read once.
-    secure: Option<rustls::ClientConfig>,
-    made: Mutex<Vec<(Target, Arc<Endpoint>)>>,
-}
-
-impl Endpoints {
-    pub(super) fn new(settings: &Settings) -> Result<Self, SetupError> {
-        let any_https = settings.address.iter().any(Address::is_https);
-        let endpoints = Self {
-            plain: tls::config(&settings.tls, false)?,
-            secure: any_https.then(|| tls::config(&settings.tls, true)).transpose()?,
-            settings: settings.clone(),
-            made: Mutex::default(),
-        };
-        // Invalid settings are reported now.
-        for address in settings.address.iter() {
-            endpoints.make(&Target { address: address.clone(), ip: None }, false)?;
-        }
-        Ok(endpoints)
-    }
-
-    /// The endpoint of a target; `several`: there are others.
-    pub(super) fn at(&self, target: &Target, several: bool) -> Result<Arc<Endpoint>, SetupError> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = made.iter().position(|(of, _)| of == target) {
-            // The last used one is the last.
-            made[at..].rotate_left(1);
-            if let Some((_, endpoint)) = made.last() {
-                return Ok(Arc::clone(endpoint));
-            }
-        }
-        let endpoint = Arc::new(self.make(target, several)?);
-        // Drop the least recently used one: its name has other addresses now. Requests in flight keep their endpoint.
-        if made.len() >= MAX_ADDRESSES * 2 {
-            made.remove(0);
-        }
-        made.push((target.clone(), Arc::clone(&endpoint)));
-        Ok(endpoint)
-    }
-
-    fn make(&self, target: &Target, several: bool) -> Result<Endpoint, SetupError> {
-        let secure = self.secure.as_ref().filter(|_| target.address.is_https());
-        Endpoint::new(&self.settings, target, secure.unwrap_or(&self.plain).clone(), several)
-    }
-}
-
 impl Endpoint {
+    /// An endpoint for each address. Certificates and keys are read now.
+    pub(super) fn all(settings: &Settings) -> Result<Vec<Self>, SetupError> {
+        let connect = if settings.address.iter().nth(1).is_some() {
+            CONNECT_TIMEOUT_OF_SEVERAL
+        } else {
+            CONNECT_TIMEOUT
+        };
+        let plain = tls::config(&settings.tls, false)?;
+        let any_https = settings.address.iter().any(Address::is_https);
+        let secure = any_https.then(|| tls::config(&settings.tls, true)).transpose()?;
+        let make = |address: &Address| {
+            let secure = secure.as_ref().filter(|_| address.is_https());
+            Self::new(settings, address, secure.unwrap_or(&plain).clone(), connect)
+        };
+        settings.address.iter().map(make).collect()
+    }
+
     fn new(
         settings: &Settings,
-        target: &Target,
+        address: &Address,
         tls: rustls::ClientConfig,
-        several: bool,
+        connect: Duration,
     ) -> Result<Self, SetupError> {
-        let (base, pinned) = base(settings, target)?;
-        let address = target.address.clone();
-        let ip = target.ip.map(|ip| ip.to_string());
-        let host = ip.or_else(|| Some(base.host_str()?.trim_matches(['[', ']']).to_owned()));
+        let (base, pinned) = base(settings, address)?;
+        let address = address.clone();
+        let host = pinned.as_ref().map(|pinned| pinned.host.clone());
+        let host = host.or_else(|| Some(base.host_str()?.to_owned()));
+        let host = host.map(|host| host.trim_matches(['[', ']']).to_owned());
         let plain = host.filter(|_| matches!(address, Address::Http { https: false, .. }));
-        let connect = if several { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
         let make = move || client(&address, connect, tls.clone(), pinned.clone());
         let connections = Connections::default();
         // Invalid settings are reported now.
@@ -219,18 +184,17 @@ fn client(
         http = http.unix_socket(path.as_path());
     }
     if let Some(pinned) = pinned {
-        if let Some(authority) = &pinned.authority {
-            let authority = HeaderValue::from_str(authority).map_err(|error| unfit(address, &error))?;
-            http = http.default_headers(HeaderMap::from_iter([(HOST, authority)]));
-        }
+        let authority = format!("{}:{}", pinned.host, pinned.port);
+        let authority = HeaderValue::from_str(&authority).map_err(|error| unfit(address, &error))?;
+        http = http.default_headers(HeaderMap::from_iter([(HOST, authority)]));
         http = http.dns_resolver(pinned);
     }
-    http.build().map_err(|error| SetupError::Http(describe(&error)))
+    http.build()
+        .map_err(|error| SetupError(format!("the HTTP client cannot be set up: {}", describe(&error))))
 }
 
 /// The base URL, and the address to connect to if it is not the URL's host.
-fn base(settings: &Settings, target: &Target) -> Result<(Url, Option<Pinned>), SetupError> {
-    let address = &target.address;
+fn base(settings: &Settings, address: &Address) -> Result<(Url, Option<Pinned>), SetupError> {
     let text = match address {
         Address::Http { .. } => address.to_string(),
         // The host is for the header only.
@@ -239,15 +203,9 @@ fn base(settings: &Settings, target: &Target) -> Result<(Url, Option<Pinned>), S
     let mut base = Url::parse(&format!("{text}/v1/")).map_err(|error| unfit(address, &error))?;
     let host = base.host_str().unwrap_or_default().to_owned();
     let port = base.port_or_known_default().unwrap_or(443);
-    let authority = match tls::name_in_url(&settings.tls, address) {
-        Some(name) => {
-            base.set_host(Some(&name)).map_err(|error| unfit(address, &error))?;
-            Some(format!("{host}:{port}"))
-        }
-        None if target.ip.is_none() => return Ok((base, None)),
-        None => None,
-    };
-    Ok((base, Some(Pinned { host, port, ip: target.ip, authority })))
+    let Some(name) = tls::name_in_url(&settings.tls, address) else { return Ok((base, None)) };
+    base.set_host(Some(&name)).map_err(|error| unfit(address, &error))?;
+    Ok((base, Some(Pinned { host, port })))
 }
 
 /// Resolves every name to one host: TLS requests the server's name, TCP connects to the address.
@@ -256,20 +214,13 @@ struct Pinned {
     /// IPv6 hosts in brackets.
     host: String,
     port: u16,
-    /// The host's address to use, if it has several.
-    ip: Option<IpAddr>,
-    /// For the header `Host`, if the URL has another host.
-    authority: Option<String>,
 }
 
 impl Resolve for Pinned {
     fn resolve(&self, _: Name) -> Resolving {
-        let (host, port, ip) = (self.host.trim_matches(['[', ']']).to_owned(), self.port, self.ip);
+        let (host, port) = (self.host.trim_matches(['[', ']']).to_owned(), self.port);
         Box::pin(async move {
-            let found: Vec<SocketAddr> = match ip {
-                Some(ip) => vec![(ip, port).into()],
-                None => tokio::net::lookup_host((host.as_str(), port)).await?.collect(),
-            };
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
             if found.is_empty() {
                 return Err(io::Error::other(format!("{host} has no address")).into());
             }
@@ -286,26 +237,5 @@ fn describe(error: &dyn std::error::Error) -> String {
 }
 
 fn unfit(address: &Address, error: &dyn fmt::Display) -> SetupError {
-    SetupError::Address(address.to_string(), error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_endpoint_in_use_is_kept_when_a_name_changes_its_addresses() {
-        let endpoints = Endpoints::new(&Settings::default()).unwrap();
-        let address: Address = "http://consul:8500".parse().unwrap();
-        let at = |host: u8| {
-            let ip = Some(IpAddr::from([10, 0, 0, host]));
-            endpoints.at(&Target { address: address.clone(), ip }, true).unwrap()
-        };
-        let used = at(0);
-        for host in 1..=100 {
-            at(host);
-            assert!(Arc::ptr_eq(&used, &at(0)), "after {host} others");
-        }
-        assert!(endpoints.made.lock().unwrap().len() <= MAX_ADDRESSES * 2);
-    }
+    SetupError(format!("no URL can be made of the Consul address {address}: {error}"))
 }

@@ -9,20 +9,24 @@ use reqwest::StatusCode;
 use reqwest::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE};
 use tokio::time::Instant;
 
-use super::client::{MAX_ANSWER, accepted};
+use super::classify::NEVER_ANSWERED;
+use super::client::MAX_ANSWER;
 use super::connections::Permit;
 use super::endpoint::{Endpoint, Lane};
 use super::request::{Answer, Request};
-use super::router::{Route, outcome};
-use super::selection::Target;
+use super::router::outcome;
+use super::selection::Route;
 use super::token::Ready;
-use super::{Client, Code, Error, Kind, Operation, SetupError, Tried, classify, probe};
+use super::{Client, Code, Error, Kind, Operation, Tried, classify, probe};
 
 /// The maximum size of an error answer. Of a longer one only the beginning is read.
 const MAX_REFUSAL: usize = 1024 * 1024;
 
 /// The maximum number of addresses that one request is sent to, one after the other.
 const MAX_HOPS: usize = 3;
+
+/// The time-out of a request to the first of several addresses, before anything has answered.
+const UNTRIED_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why a request is not sent, or its answer is discarded.
 const MAY_BE_ANOTHER: &str =
@@ -32,12 +36,8 @@ const MAY_BE_ANOTHER: &str =
 const SHOWS_NO_SESSION: &str =
     "no address has shown the session of the previous process, whose lease may be valid";
 
-/// What may be wrong with a server that accepts connections and answers nothing.
-const NEVER_ANSWERED: &str =
-    ", and nothing there has answered yet (is it Consul's HTTP API, by default on port 8500?)";
-
 /// Why a request is not sent that waited for a connection until its time-out.
-const NO_CONNECTION_FREE: &str = "no connection was free in time";
+const NO_CONNECTION_FREE: &str = "not sent: no connection was free in time";
 
 impl Client {
     /// Sends a request to the address in use. After a failure that permits another attempt, sends it to the next address.
@@ -48,35 +48,33 @@ impl Client {
         until: &mut Instant,
         after: Duration,
     ) -> Result<Answer, Error> {
-        let chosen = tokio::time::timeout_at(*until, self.router.chosen(self)).await;
-        let mut route = chosen.unwrap_or_else(|_| self.router.now());
+        let found = tokio::time::timeout_at(*until, self.router.found(self)).await;
+        let mut route = found.unwrap_or_else(|_| self.router.now());
         let mut hops = 1;
         loop {
-            if route.epoch != self.epoch {
+            if route.generation != self.generation {
                 return Err(self.not_sent(request, &route, MAY_BE_ANOTHER));
             }
             // A login must come first, since only its token may show the session.
             if route.is_blocked && request.operation != Operation::Login {
                 return Err(self.not_sent(request, &route, SHOWS_NO_SESSION));
             }
-            let result = self.attempt_by(&route, request, token, until, after).await;
-            if self.router.now().epoch != self.epoch {
-                let tried = self.tried_at(request, &route);
-                return Err(Error::new(tried, Kind::Interrupted, MAY_BE_ANOTHER));
+            let answer = self.attempt_by(&route, request, token, until, after).await;
+            let status = answer.as_ref().map_or(0, |answer| answer.status);
+            let mut result = answer.and_then(|answer| self.judge(answer, request, token));
+            let outcome = outcome(result.as_ref().err(), status, request.lane() == Lane::Poll);
+            if !self.router.ended(&route, outcome, self) && status != 0 {
+                let tried = self.tried_at(request, &route.shown);
+                result = Err(Error::new(tried, Kind::Unknown, Code::Interrupted, MAY_BE_ANOTHER));
             }
-            let judged = match &result {
-                Ok(answer) if accepted(answer, request) || answer.filtered => None,
-                Ok(answer) => Some(refused(answer.clone(), request, token)),
-                Err(error) => Some(error.clone()),
+            let error = match &result {
+                Err(error) if hops < MAX_HOPS => error,
+                Ok(_) | Err(_) => return result,
             };
-            let is_poll = request.lane() == Lane::Poll;
-            self.router.ended(&route, outcome(judged.as_ref(), is_poll), self);
-            let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
             // A write that may have been applied is left to the caller, and a cut is no failure of the address.
             let again = error.is_unsent()
                 || (!request.operation.writes()
-                    && (error.is_transient() || matches!(error.kind, Kind::Unexpected(_)))
-                    && !matches!(error.kind, Kind::Cut(_)));
+                    && matches!(error.kind, Kind::NoLeader | Kind::Busy | Kind::Unknown | Kind::NotConsul));
             if !again {
                 return result;
             }
@@ -88,9 +86,23 @@ impl Client {
         }
     }
 
+    /// The answer if its status is one that the endpoint defines.
+    fn judge(&self, answer: Answer, request: &Request, token: Option<&Ready>) -> Result<Answer, Error> {
+        if answer.filtered && !request.takes_filtered {
+            // A hidden session would look as if it had ended.
+            let hidden = "permission denied: parts of the answer are hidden from this token";
+            return Err(Error::new(answer.tried, Kind::Denied, Code::Forbidden, hidden));
+        }
+        if is_defined(&answer) {
+            return Ok(answer);
+        }
+        let said = said(&answer, request, token);
+        Err(classify::of_answer(answer.tried, answer.status, &said))
+    }
+
     /// Adds the failures of the other addresses to an error.
     fn with_others(&self, mut error: Error) -> Error {
-        if matches!(error.kind, Kind::Unreachable | Kind::Mismatch(_)) {
+        if error.is_unsent() {
             for other in self.router.with(|selection| selection.failures_of_others()) {
                 error.detail = format!("{}; {other}", error.detail);
             }
@@ -101,12 +113,16 @@ impl Client {
     fn not_sent(&self, request: &Request, route: &Route, why: &str) -> Error {
         let others = self.router.with(|selection| selection.failures_of_others());
         let why = std::iter::once(why.to_owned()).chain(others).collect::<Vec<_>>().join("; ");
-        Error::new(self.tried_at(request, route), Kind::NotSent, why)
+        Error::new(
+            self.tried_at(request, &route.shown),
+            Kind::NotSent,
+            Code::Other,
+            format!("not sent: {why}"),
+        )
     }
 
-    fn tried_at(&self, request: &Request, route: &Route) -> Tried {
-        let address = Arc::clone(&route.shown);
-        Tried { operation: request.operation, target: request.target.clone(), address }
+    fn tried_at(&self, request: &Request, shown: &Arc<str>) -> Tried {
+        Tried { operation: request.operation, target: request.target.clone(), address: Arc::clone(shown) }
     }
 
     async fn attempt_by(
@@ -117,14 +133,14 @@ impl Client {
         until: &mut Instant,
         after: Duration,
     ) -> Result<Answer, Error> {
-        let tried = self.tried_at(request, route);
-        let endpoint = self.endpoint(&route.target, &tried)?;
-        let Some(permit) = self.enter(&endpoint, request, until).await else {
-            return Err(Error::new(tried, Kind::NotSent, NO_CONNECTION_FREE));
+        let tried = self.tried_at(request, &route.shown);
+        let endpoint = &self.shared.endpoints[route.at];
+        let Some(permit) = self.enter(endpoint, request, until).await else {
+            return Err(Error::new(tried, Kind::NotSent, Code::Other, NO_CONNECTION_FREE));
         };
         let started = Instant::now();
         // Boxed: the library's futures are large, and callers hold many of them.
-        let exchange = Box::pin(self.exchange(request, &tried, token, &endpoint, permit));
+        let exchange = Box::pin(self.exchange(request, &tried, token, endpoint, permit));
         let exchange = async {
             // A long poll at the previous address might never return.
             let is_poll = request.lane() == Lane::Poll;
@@ -133,43 +149,41 @@ impl Client {
                 result = exchange => result,
                 () = self.router.left(route), if is_poll => {
                     let cause = "another address is in use now";
-                    Err(Error::new(tried.clone(), Kind::Interrupted, cause))
+                    Err(Error::new(tried.clone(), Kind::Unknown, Code::Interrupted, cause))
                 }
             }
         };
-        let result = match tokio::time::timeout_at(*until, exchange).await {
+        let limit = if route.is_untried { UNTRIED_TIMEOUT } else { after };
+        let limited = started.checked_add(limit).map_or(*until, |limited| limited.min(*until));
+        let result = match tokio::time::timeout_at(limited, exchange).await {
             Ok(result) => result,
             Err(_) => {
-                let hint = if endpoint.is_known.load(Ordering::Relaxed) { "" } else { NEVER_ANSWERED };
-                Err(Error::new(tried.clone(), Kind::Timeout(after), hint))
+                let mut late = Error::late(tried.clone(), limit.min(after));
+                if !endpoint.is_known.load(Ordering::Relaxed) {
+                    late.detail.push_str(NEVER_ANSWERED);
+                }
+                Err(late)
             }
         };
         self.count(request, &tried, &result, started);
         result
     }
 
-    /// Sends a probe to any target, with the current token. Probes are not reported to the observer.
-    pub(super) async fn attempt_at(&self, request: &Request, target: &Target) -> Result<Answer, Error> {
-        let shown = self.router.with(|selection| selection.label(target));
-        let tried = Tried { operation: request.operation, target: request.target.clone(), address: shown };
-        let endpoint = self.endpoint(target, &tried)?;
+    /// Sends a request to any address, with the current token. It is not reported to the observer.
+    pub(super) async fn attempt_at(&self, request: &Request, at: usize) -> Result<Answer, Error> {
+        let tried = self.tried_at(request, &self.router.with(|selection| selection.shown(at)));
+        let endpoint = &self.shared.endpoints[at];
         let token = self.own_token.at_hand().await;
         let permit = endpoint.enter(request.lane()).await;
-        let answer = Box::pin(self.exchange(request, &tried, token.as_deref(), &endpoint, permit)).await?;
+        let answer = Box::pin(self.exchange(request, &tried, token.as_deref(), endpoint, permit)).await?;
         Ok(Answer { used: token, ..answer })
-    }
-
-    fn endpoint(&self, target: &Target, tried: &Tried) -> Result<Arc<Endpoint>, Error> {
-        let several = self.router.with(|selection| selection.has_others());
-        let unfit = |error: SetupError| Error::new(tried.clone(), Kind::BadRequest, error.to_string());
-        self.shared.endpoints.at(target, several).map_err(unfit)
     }
 
     fn count(&self, request: &Request, tried: &Tried, result: &Result<Answer, Error>, started: Instant) {
         let code = match result {
             Ok(answer) if answer.filtered && !request.takes_filtered => Code::Forbidden,
             Ok(answer) => Code::of_status(answer.status),
-            Err(error) => error.kind.code(),
+            Err(error) => error.code,
         };
         self.observer().finished(tried, code, started.elapsed());
     }
@@ -201,7 +215,7 @@ impl Client {
         endpoint: &Endpoint,
         mut permit: Permit<'_>,
     ) -> Result<Answer, Error> {
-        let refuse = |said: String| Error::new(tried.clone(), Kind::BadRequest, said);
+        let refuse = |said: String| Error::refused(tried.clone(), said);
         let mut url = endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&self.shared.scope).extend_pairs(&request.query);
         // An idle client sends renewals alone, too rarely to keep their connection open.
@@ -244,7 +258,7 @@ impl Client {
             Ok(Some(body)) => body,
             Ok(None) => {
                 let why = format!("it is longer than {MAX_ANSWER} bytes");
-                return Err(Error::new(tried.clone(), Kind::BadAnswer, why));
+                return Err(Error::undecodable(tried.clone(), why));
             }
             Err(error) => return Err(broken(error)),
         };
@@ -252,23 +266,24 @@ impl Client {
         let age = waited();
         if classify::is_cut(status, age) {
             let cause = format!("{status}: {}", said(&answer, request, token));
-            return Err(Error::new(tried.clone(), Kind::Cut(age), cause));
-        }
-        let datacenter = self.shared.scope.iter().find(|(name, _)| *name == "dc");
-        if let Some((_, datacenter)) =
-            datacenter.filter(|_| classify::is_without_datacenter(status, &answer.body))
-        {
-            let named = format!("`{}`", classify::excerpt(datacenter, &[]));
-            return Err(Error::new(tried.clone(), Kind::NoDatacenter, named));
+            return Err(classify::cut(tried.clone(), age, &cause));
         }
         Ok(answer)
     }
 }
 
-/// The error for an answer that the endpoint does not define.
-pub(super) fn refused(answer: Answer, request: &Request, token: Option<&Ready>) -> Error {
-    let said = said(&answer, request, token);
-    classify::of_answer(answer.tried, answer.status, said)
+/// A 404 means that the key does not exist only if it has an index, which proves that Consul sent it. A gateway's 404 must not be
+/// read as a missing contender key.
+fn is_defined(answer: &Answer) -> bool {
+    match answer.status {
+        200 => true,
+        404 => {
+            let reads = [Operation::KvGet, Operation::KvList, Operation::KvWatch];
+            answer.index.is_some() && reads.contains(&answer.tried.operation)
+        }
+        409 => matches!(answer.tried.operation, Operation::Txn | Operation::KvGetMany),
+        _ => false,
+    }
 }
 
 /// The beginning of an answer's body, as text for an error.

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::request::Request;
-use super::{Client, Error, Indexed, Kind, Operation, Read, key};
+use super::{Client, Error, Indexed, Operation, Read, key};
 
 /// A key and its value, as Consul returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -48,7 +48,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As for any request; [`Kind::BadRequest`] for a key that no URL can carry.
+    /// As for any request; [`Kind::Refused`](crate::Kind::Refused) for a key that no URL can carry.
     pub async fn kv_get(&self, key: &str, read: Read) -> Result<Indexed<Option<KvPair>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvGet };
         let request =
@@ -63,11 +63,7 @@ impl Client {
     ///
     /// As for any request.
     pub async fn kv_list(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<KvPair>>, Error> {
-        let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
-        let path = self.encoded(operation, prefix)?;
-        let request =
-            Request::get(operation, path, shown(prefix)).query("recurse", "").reading(self.bounded(read));
-        self.found(request.or_filtered().long()).await
+        self.below(prefix, "recurse", read).await
     }
 
     /// Reads the names of the keys that begin with `prefix`, in the order of their bytes. A blocking query returns at each change
@@ -78,18 +74,25 @@ impl Client {
     ///
     /// As for any request.
     pub async fn kv_keys(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<String>>, Error> {
+        self.below(prefix, "keys", read).await
+    }
+
+    async fn below<T: DeserializeOwned>(
+        &self,
+        prefix: &str,
+        what: &'static str,
+        read: Read,
+    ) -> Result<Indexed<Vec<T>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
-        let path = self.encoded(operation, prefix)?;
-        let request =
-            Request::get(operation, path, shown(prefix)).query("keys", "").reading(self.bounded(read));
-        self.found(request.or_filtered().long()).await
+        let request = Request::get(operation, self.encoded(operation, prefix)?, shown(prefix));
+        self.found(request.query(what, "").reading(self.bounded(read)).or_filtered().long()).await
     }
 
     /// Writes a key and its flags. Returns `false` if the condition does not hold or, for [`Put::Acquire`], the key is in lock-delay.
     ///
     /// # Errors
     ///
-    /// [`Kind::InvalidSession`] if the session does not exist, [`Kind::TooLarge`] above Consul's limit (`kv_max_value_size`, 512 KiB
+    /// [`Kind::Gone`](crate::Kind::Gone) if the session does not exist, [`Kind::Refused`](crate::Kind::Refused) above Consul's limit (`kv_max_value_size`, 512 KiB
     /// by default).
     pub async fn kv_put(&self, key: &str, value: &[u8], put: Put<'_>, flags: u64) -> Result<bool, Error> {
         let path = self.path(Operation::KvPut, key)?;
@@ -130,7 +133,7 @@ impl Client {
 
     fn path(&self, operation: Operation, key: &str) -> Result<String, Error> {
         if key.is_empty() {
-            return Err(Error::new(self.tried(operation, ""), Kind::BadRequest, "the key is empty"));
+            return Err(Error::refused(self.tried(operation, ""), "the key is empty"));
         }
         self.encoded(operation, key)
     }
@@ -138,7 +141,7 @@ impl Client {
     fn encoded(&self, operation: Operation, key: &str) -> Result<String, Error> {
         key::encode(key)
             .map(|encoded| format!("kv/{encoded}"))
-            .map_err(|why| Error::new(self.tried(operation, &shown(key)), Kind::BadRequest, why))
+            .map_err(|why| Error::refused(self.tried(operation, &shown(key)), why))
     }
 }
 

@@ -5,8 +5,7 @@
 //! - Each request is bounded in time ([`DEFAULT_TIMEOUT`], [`Client::within`]) and each answer in bytes ([`MAX_ANSWER`]).
 //! - A write whose outcome is unknown is never retried: [`Error::outcome_unknown`] tells the caller to read again first.
 //! - No token appears in a log, in an error or in the `Debug` output of a type.
-//! - With several addresses, the client moves to another one only if a session or a Raft peer proves that both belong to the
-//!   same cluster. See [`Client`].
+//! - With several addresses, the client moves to another one only if it shows a session of the client, or no lease may be valid. See [`Client`].
 //! - The behaviour relied on is that of Consul 1.8 to 1.22. Where it is not documented, it was measured.
 //!
 //! # Reading a key
@@ -117,7 +116,7 @@ pub use about::Cluster;
 pub use address::{Address, AddressError, Addresses, MAX_ADDRESSES, socket_path, without_needless_brackets};
 pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
 pub use endpoint::MAX_LONG_POLLS;
-pub use error::{Error, Kind, Mismatch, Tried};
+pub use error::{Error, Kind, Tried};
 pub use file::open_regular;
 pub use kv::{KvPair, Put};
 pub use login::Login;
@@ -126,6 +125,5 @@ pub use read::{Blocking, Consistency, Indexed, MAX_WAIT, Read};
 pub use selection::{AddressNews, AddressState};
 pub use session::{Behavior, Session, SessionSpec};
 pub use settings::{Settings, Tls};
-pub use tls::TlsError;
 pub use token::{AuthMethod, Secret, TokenError, TokenSource};
 pub use txn::{Fault, TXN_OPERATIONS, Txn, TxnFault, TxnOp};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Error, Kind, Operation, Secret};
+use super::{Client, Error, Operation, Secret};
 
 /// The result of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::Denied`] if the auth method rejects the bearer token or no binding rule matches it. If the outcome is unknown, Consul
+    /// [`Kind::Denied`](crate::Kind::Denied) if the auth method rejects the bearer token or no binding rule matches it. If the outcome is unknown, Consul
     /// may have created a token; the auth method's `MaxTokenTTL` ends it.
     pub async fn login(
         &self,
@@ -92,8 +92,7 @@ impl Client {
         bearer: &Secret,
         meta: &BTreeMap<String, String>,
     ) -> Result<Login, Error> {
-        let refuse =
-            |said: String| Error::new(self.tried(Operation::Login, &shown(method)), Kind::BadRequest, said);
+        let refuse = |said: String| Error::refused(self.tried(Operation::Login, &shown(method)), said);
         // A mounted token file may end in a newline.
         let bearer = Secret::new(bearer.expose().trim());
         let body = LoginBody { auth_method: method, bearer_token: bearer.expose(), meta };
@@ -106,7 +105,7 @@ impl Client {
                 let lifetime = token.lifetime();
                 Ok(Login { accessor: token.accessor, secret: Secret::new(token.secret), lifetime })
             }
-            Err(_) => Err(Error::new(answer.tried, Kind::BadAnswer, "it is not a token")),
+            Err(_) => Err(Error::undecodable(answer.tried, "it is not a token")),
         }
     }
 
@@ -117,7 +116,7 @@ impl Client {
     /// As for any request.
     pub async fn logout(&self) -> Result<(), Error> {
         match self.send(Request::post(Operation::Logout, "acl/logout", "")).await {
-            Err(error) if error.kind == Kind::Denied && error.detail.contains("ACL not found") => Ok(()),
+            Err(error) if error.is_unknown_token() => Ok(()),
             answer => answer.map(drop),
         }
     }

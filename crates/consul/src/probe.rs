@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Error, Kind, Mismatch, Tried};
+use super::{Code, Error, Kind, Tried};
 
 /// An answer that takes longer is waited for, but may never come.
 const SLOW: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ const DNS_QUERY: &[u8] = b"\x00\x11\x5e\x1f\x01\x00\x00\x01\x00\x00\x00\x00\x00\
 ///
 /// # Errors
 ///
-/// As of the request; [`Mismatch::NotHttp`] where that is certain.
+/// As of the request; [`Kind::NotConsul`] where that is certain.
 pub(super) async fn first_answer<T>(
     (host, port): &(String, u16),
     leader: &Url,
@@ -41,10 +41,10 @@ pub(super) async fn first_answer<T>(
 ) -> Result<T, Error> {
     let mut request = pin!(request);
     let how = "it sends other bytes, or closes the connection in place of an answer";
-    let not_http = || Err(Error::new(tried.clone(), Kind::Mismatch(Mismatch::NotHttp), how));
+    let not_http = || Err(Error::new(tried.clone(), Kind::NotConsul, Code::Interrupted, how));
     let place = (host.as_str(), *port);
     match timeout(SLOW, &mut request).await {
-        Ok(Err(error)) if error.kind == Kind::Interrupted => {
+        Ok(Err(error)) if error.kind == Kind::Unknown => {
             if is_not_http(place, leader, true).await {
                 not_http()
             } else {

@@ -10,7 +10,7 @@ use serde_json::error::Category;
 
 use super::endpoint::Lane;
 use super::token::Ready;
-use super::{Error, Indexed, Kind, Operation, Read, Secret, Tried};
+use super::{Error, Indexed, Operation, Read, Secret, Tried};
 
 /// A request.
 pub(super) struct Request {
@@ -161,14 +161,14 @@ impl Answer {
                 Category::Syntax | Category::Io => "is not JSON",
             };
             let why = format!("it {what}, seen at line {} column {}", error.line(), error.column());
-            Error::new(self.tried, Kind::BadAnswer, why)
+            Error::undecodable(self.tried, why)
         })
     }
 
     /// The body, decoded, and the index to block on next.
     pub(super) fn indexed<T: DeserializeOwned>(self) -> Result<Indexed<T>, Error> {
         let Some(index) = self.index else {
-            return Err(Error::new(self.tried, Kind::BadAnswer, "it has no X-Consul-Index"));
+            return Err(Error::undecodable(self.tried, "it has no X-Consul-Index"));
         };
         Ok(Indexed { index: index.max(1), filtered: self.filtered, value: self.json()? })
     }

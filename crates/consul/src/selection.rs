@@ -1,52 +1,78 @@
-//! The selection of one of several addresses, without I/O and without a clock.
+//! Which of several addresses is used, without I/O and without a clock.
 //!
-//! One target is in use at a time. The client leaves a target that fails, but never moves to another cluster unnoticed:
-//!
-//! - While the lease of a session of this client may be valid, a target needs a proof: a consistent read there shows the session. After
-//!   a restart the session is that of the previous process, and the first address needs the proof too. Until a proof is found or the
-//!   lease has expired, only logins are sent.
-//! - Without such a lease the targets must have a Raft peer in common. Of two targets without one, the first listed is used. All
-//!   development servers report the same peer, so this is no proof: a new epoch begins with the move, and nothing that was read before
-//!   it remains valid. See [`Selection::epoch`].
+//! One address is in use, and is left when it fails. While the lease of a session of this client may be valid, another address needs a
+//! proof that it belongs to the same cluster: a consistent read there shows the session. After a restart the session is that of the
+//! previous process, and the first address needs the proof too; until then only logins are sent. Without such a lease, an address needs
+//! only a leader. What was read before such a move may be another cluster's: a new generation begins, see [`Selection::generation`].
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Address;
+use super::Addresses;
 
-mod news;
-mod sessions;
-mod states;
-
-pub use news::{AddressNews, AddressState};
-use sessions::Sessions;
-
-/// The time without a leader after which a target counts as failing. At Consul's defaults an election takes 9 to 19 s, in which no
+/// The time without a leader after which an address counts as failing. At Consul's defaults an election takes 9 to 19 s, in which no
 /// other server has a leader either. A lease lasts at least 25 s, which leaves time for the move.
-pub(super) const MAX_ELECTION: Duration = Duration::from_secs(20);
-/// The mean interval of probes while the target in use fails.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// The mean interval of probes while the target in use works. The states in the status are not much older.
-const CHECK_INTERVAL: Duration = Duration::from_secs(300);
-/// The minimum interval of probes for new sessions, which an agent with leases creates all the time.
-const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// The number of requests in a row without an answer in time after which the target counts as failing.
+const MAX_ELECTION: Duration = Duration::from_secs(20);
+/// The number of requests in a row without an answer in time after which the address counts as failing.
 const MAX_UNANSWERED: u32 = 2;
-/// The maximum number of sessions that a probe looks for. Any session is a proof, and an operator may have destroyed some of them.
-const MAX_PROBED_SESSIONS: usize = 3;
+/// The mean interval of searches.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of sessions that a search looks for. Any is a proof, and an operator may have destroyed some of them.
+const MAX_SOUGHT_SESSIONS: usize = 3;
+/// The maximum life of a session without a renewal: twice Consul's maximum TTL.
+const MAX_REMEMBERED: Duration = Duration::from_secs(48 * 60 * 60);
 
-/// A destination of requests: a configured address, or one IP address of its host name.
+/// The state of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) address: Address,
-    pub(super) ip: Option<IpAddr>,
+pub enum AddressState {
+    /// The client sends requests to the address.
+    Used,
+    /// The address was not tried yet.
+    Unknown,
+    /// The address did not answer, or did not show that it belongs to the cluster, when it was last tried. Contains the reason.
+    Failed(String),
 }
 
-/// The outcome of a request to the target in use.
+/// A change of the addresses, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressNews {
+    /// The client uses another address from now on.
+    Moved {
+        /// The previous address.
+        from: String,
+        /// The new address.
+        to: String,
+        /// Why the previous address is not used any more.
+        why: String,
+        /// Whether nothing that was read before the move can be another cluster's.
+        proved: bool,
+    },
+    /// After a restart: no address shows the session of the previous process, whose lease may be valid, so none is used yet.
+    NoSession {
+        /// Each address, and why it does not show the session.
+        addresses: Vec<String>,
+    },
+}
+
+impl fmt::Display for AddressNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved { from, to, why, .. } => write!(f, "Consul at {from} failed ({why}); using {to}"),
+            Self::NoSession { addresses } => write!(
+                f,
+                "no Consul address shows the session of the previous process; none is used until an address shows it or its lease has \
+                 expired: {}",
+                addresses.join("; ")
+            ),
+        }
+    }
+}
+
+/// The outcome of a request to the address in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Consul answered.
@@ -63,350 +89,261 @@ pub(super) enum Outcome {
     Other,
 }
 
-/// A probe of a target.
+/// The destination of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Probe {
-    pub(super) target: Target,
-    /// The sessions to look for, by a consistent read.
-    pub(super) sessions: Vec<String>,
-    /// Whether the probe reads the Raft peers of the target.
-    pub(super) peers: bool,
+pub(super) struct Route {
+    /// The address, by its place in the list.
+    pub(super) at: usize,
+    /// For messages.
+    pub(super) shown: Arc<str>,
+    pub(super) generation: u64,
+    /// Only logins may be sent there.
+    pub(super) is_blocked: bool,
+    /// Nothing there has answered yet, and another address may.
+    pub(super) is_untried: bool,
+    /// The number of moves without a proof before it.
+    moves: u64,
 }
 
-/// The result of a probe.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ProbeResult {
-    /// Whether the target shows a session of this client. `None`: unknown, for example because the token may not see all sessions.
-    pub(super) shows: Option<bool>,
-    /// The Raft peers of the target; `None` if they are unknown or the target has no leader.
-    pub(super) peers: Option<BTreeSet<String>>,
-    /// Why the probe failed.
-    pub(super) failed: Option<String>,
+/// A search for another address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Search {
+    /// The addresses to ask.
+    pub(super) candidates: Vec<usize>,
+    /// The sessions to look for.
+    pub(super) sessions: Vec<String>,
+    /// Whether only a session will do.
+    pub(super) needs_session: bool,
 }
 
 struct Entry {
-    target: Target,
-    /// The target in messages, with its IP address if its name has several.
-    label: Arc<str>,
-    state: AddressState,
-    /// The result of the probe in this round.
-    found: Option<ProbeResult>,
-    /// Whether the log says already that the target may belong to another cluster.
-    reported: bool,
+    shown: Arc<str>,
+    /// Why the address was not used when it was last tried.
+    failed: Option<String>,
 }
 
-impl Entry {
-    fn new(target: Target) -> Self {
-        let label = target.address.to_string().into();
-        Self { target, label, state: AddressState::Unknown, found: None, reported: false }
-    }
-}
-
-/// Whether the target in use is a name whose addresses are targets too.
-fn has_resolved_addresses(entries: &[Entry], used: usize) -> bool {
-    let Some(Target { address, ip: None }) = entries.get(used).map(|entry| &entry.target) else {
-        return false;
-    };
-    entries.iter().any(|entry| entry.target.ip.is_some() && entry.target.address == *address)
-}
-
-pub(super) struct Selection {
-    entries: Vec<Entry>,
-    /// The target in use. Before the first choice: the candidate, which receives logins.
-    used: usize,
-    /// Whether a target has been chosen.
-    chosen: bool,
-    epoch: u64,
-    /// Whether a request was answered in this epoch.
-    answered: bool,
-    sessions: Sessions,
-    /// The Raft peers of the target in use.
-    peers: BTreeSet<String>,
+/// How the address in use behaves.
+#[derive(Default)]
+struct Health {
     failing: Option<String>,
     no_leader_since: Option<Instant>,
     unanswered: u32,
-    /// Whether a round of probes has begun.
-    in_round: bool,
-    /// Whether the probes of the round were sent. A round may begin with a wait.
-    probing: bool,
-    /// When the next round is due while the target in use works. `None`: now.
-    check_at: Option<Instant>,
-    /// When the next round is due while another target is needed. `None`: now.
-    probe_at: Option<Instant>,
-    /// The earliest time of the next round for a new session.
-    min_check_at: Option<Instant>,
-    /// Whether a session is so new that no round has looked for it.
-    has_unprobed_session: bool,
-    /// Whether the target in use failed after the current round began, so that its results may be outdated.
-    outdated: bool,
-    /// The number of rounds in a row in which no target showed the previous process's session.
-    rounds_without_session: u32,
+}
+
+pub(super) struct Selection {
+    /// Not empty.
+    entries: Vec<Entry>,
+    used: usize,
+    health: Health,
+    generation: u64,
+    /// The number of moves without a proof.
+    moves: u64,
+    /// Whether a request was answered in this generation.
+    answered: bool,
+    /// The sessions of this client that may live, and when the lease of each expires.
+    sessions: BTreeMap<String, Instant>,
+    /// Whether the address in use needs a proof too.
+    needs_proof: bool,
+    searching: bool,
+    /// The earliest time of the next search; `None`: now.
+    search_at: Option<Instant>,
+    /// The number of searches in a row that found no session of the previous process.
+    searches_in_vain: u32,
     news: Vec<AddressNews>,
 }
 
 impl Selection {
-    /// No target is chosen yet, unless there is only one. `targets` must not be empty.
-    pub(super) fn new(targets: Vec<Target>) -> Self {
-        let mut selection = Self {
-            chosen: targets.len() == 1,
-            entries: targets.into_iter().map(Entry::new).collect(),
+    pub(super) fn new(addresses: &Addresses) -> Self {
+        let entry = |shown: String| Entry { shown: shown.into(), failed: None };
+        Self {
+            entries: addresses.iter().map(ToString::to_string).map(entry).collect(),
             used: 0,
-            epoch: 0,
+            health: Health::default(),
+            generation: 0,
+            moves: 0,
             answered: false,
-            sessions: Sessions::default(),
-            peers: BTreeSet::new(),
-            failing: None,
-            no_leader_since: None,
-            unanswered: 0,
-            in_round: false,
-            probing: false,
-            check_at: None,
-            probe_at: None,
-            min_check_at: None,
-            has_unprobed_session: false,
-            outdated: false,
-            rounds_without_session: 0,
+            sessions: BTreeMap::new(),
+            needs_proof: false,
+            searching: false,
+            search_at: None,
+            searches_in_vain: 0,
             news: Vec::new(),
-        };
-        selection.set_labels();
-        selection
-    }
-
-    /// Replaces the targets after names were resolved. The target in use stays among them.
-    pub(super) fn set_targets(&mut self, targets: Vec<Target>) {
-        let used = self.entries.get(self.used).map(|entry| entry.target.clone());
-        let mut before = std::mem::take(&mut self.entries);
-        for target in targets {
-            let known = before.iter().position(|entry| entry.target == target);
-            self.entries.push(known.map_or_else(|| Entry::new(target), |at| before.swap_remove(at)));
-        }
-        let Some(used) = used else { return };
-        let same = |entry: &Entry| entry.target == used;
-        // A name that could not be resolved before is replaced by its first address. A name that was connected to stays, since the
-        // address of the connection is unknown.
-        let by_name = used.ip.is_none() && !self.answered;
-        let resolved = |entry: &Entry| by_name && entry.target.address == used.address;
-        self.used =
-            match self.entries.iter().position(same).or_else(|| self.entries.iter().position(resolved)) {
-                Some(at) => at,
-                None => {
-                    self.entries.push(before.into_iter().find(same).unwrap_or_else(|| Entry::new(used)));
-                    self.entries.len() - 1
-                }
-            };
-        if self.entries.len() == 1 {
-            self.chosen = true;
-        } else if !self.answered {
-            // The name has several addresses.
-            self.chosen = false;
-        } else if has_resolved_addresses(&self.entries, self.used) {
-            // Each connection may go to another address.
-            self.failing.get_or_insert_with(|| "its name has several addresses".into());
-        }
-        self.set_labels();
-    }
-
-    fn set_labels(&mut self) {
-        let targets: Vec<Target> = self.entries.iter().map(|entry| entry.target.clone()).collect();
-        for entry in &mut self.entries {
-            let Target { address, ip } = &entry.target;
-            let several = targets.iter().filter(|target| target.address == *address).count() > 1;
-            entry.label = match ip.filter(|_| several) {
-                Some(ip) => format!("{address} ({ip})").into(),
-                None => address.to_string().into(),
-            };
         }
     }
 
-    /// The target in use; `None` if there is no target.
-    pub(super) fn used(&self) -> Option<&Target> {
-        self.entries.get(self.used).map(|entry| &entry.target)
+    /// The destination of a request now.
+    pub(super) fn route(&mut self, now: Instant) -> Route {
+        if self.needs_proof && !self.is_leased(now) {
+            // The next session may be another cluster's.
+            self.needs_proof = false;
+            self.sessions.clear();
+        }
+        let Self { used: at, generation, moves, .. } = *self;
+        let is_untried = !self.answered && self.entries.len() > 1;
+        Route { at, shown: self.shown(at), generation, is_blocked: self.is_blocked(), is_untried, moves }
     }
 
-    pub(super) fn is_chosen(&self) -> bool {
-        self.chosen
+    /// An address, for messages.
+    pub(super) fn shown(&self, at: usize) -> Arc<str> {
+        Arc::clone(&self.entries[at].shown)
     }
 
-    /// Whether only logins may be sent: no target is chosen, and the lease of the previous process's session may be valid.
-    pub(super) fn is_blocked(&self, now: Instant) -> bool {
-        !self.chosen && self.is_leased(now)
+    /// Data read in one generation must not be used in another.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
-    /// The epoch. Data read in one epoch must not be used in another.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
+    pub(super) fn is_searching(&self) -> bool {
+        self.searching
     }
 
-    /// Records a session and the time at which its lease expires at the latest; `None` if unknown.
-    pub(super) fn remember(&mut self, session: &str, lease_ends: Option<Instant>, now: Instant) {
-        let is_new = self.sessions.remember(session, lease_ends, now);
-        self.has_unprobed_session |= is_new && lease_ends.is_some();
+    /// Records a session of an earlier process, whose lease may last until then.
+    pub(super) fn remember(&mut self, session: &str, lease_ends: Instant, now: Instant) {
+        self.created(session, lease_ends, now);
+        self.needs_proof = !self.answered && self.entries.len() > 1;
+    }
+
+    /// Records a new session.
+    pub(super) fn created(&mut self, session: &str, lease_ends: Instant, now: Instant) {
+        // The end of some was never seen.
+        self.sessions.retain(|_, ends| now.saturating_duration_since(*ends) < MAX_REMEMBERED);
+        self.sessions.insert(session.to_owned(), lease_ends);
+    }
+
+    /// Records a renewal. A renewal that is answered after the session's end does not bring it back.
+    pub(super) fn renewed(&mut self, session: &str, lease_ends: Instant) {
+        if let Some(ends) = self.sessions.get_mut(session) {
+            *ends = lease_ends.max(*ends);
+        }
     }
 
     /// Records the end of a session, and so of its lease.
-    pub(super) fn forget(&mut self, session: &str, now: Instant) {
-        self.sessions.forget(session, now);
+    pub(super) fn ended(&mut self, session: &str) {
+        self.sessions.remove(session);
     }
 
-    /// Records the outcome of a request to `target`.
-    pub(super) fn record_outcome(&mut self, target: &Target, outcome: Outcome, now: Instant) {
-        if self.used() != Some(target) {
-            return;
+    /// Records the outcome of a request. Returns whether its answer counts: it may be another cluster's after a move without a proof.
+    pub(super) fn record(&mut self, route: &Route, outcome: Outcome, now: Instant) -> bool {
+        if self.moves != route.moves {
+            return false;
         }
-        if self.is_blocked(now) {
-            return self.record_login(&outcome);
+        if self.used != route.at {
+            return true;
         }
-        let failed_before = self.failing.is_some();
+        if self.is_blocked() {
+            match outcome {
+                // The token of the login may show the session.
+                Outcome::Answered => self.search_at = None,
+                Outcome::Other => {}
+                Outcome::Refused | Outcome::NoLeader | Outcome::Failed(_) | Outcome::Unanswered => {
+                    self.used = (self.used + 1) % self.entries.len();
+                }
+            }
+            return true;
+        }
         match outcome {
             Outcome::Answered | Outcome::Refused => {
-                (self.failing, self.no_leader_since, self.unanswered) = (None, None, 0);
-                if outcome == Outcome::Answered {
-                    (self.chosen, self.answered) = (true, true);
-                }
+                self.health = Health::default();
+                self.answered |= outcome == Outcome::Answered;
             }
             Outcome::NoLeader => {
-                let since = *self.no_leader_since.get_or_insert(now);
+                let since = *self.health.no_leader_since.get_or_insert(now);
                 if now.duration_since(since) >= MAX_ELECTION {
-                    self.failing = Some(format!("no leader for {} s", MAX_ELECTION.as_secs()));
+                    self.health.failing = Some(format!("no leader for {} s", MAX_ELECTION.as_secs()));
                 }
-                self.unanswered = 0;
+                self.health.unanswered = 0;
             }
-            Outcome::Failed(why) => self.failing = Some(why),
+            Outcome::Failed(why) => self.health.failing = Some(why),
             Outcome::Unanswered => {
-                self.unanswered += 1;
-                if self.unanswered >= MAX_UNANSWERED {
-                    self.failing = Some("requests are not answered in time".into());
+                self.health.unanswered += 1;
+                if self.health.unanswered >= MAX_UNANSWERED || route.is_untried {
+                    self.health.failing = Some("requests are not answered in time".into());
                 }
             }
             Outcome::Other => {}
         }
-        self.outdated |= self.in_round && !failed_before && self.failing.is_some();
+        true
     }
 
-    /// Records the outcome of a login while only logins may be sent.
-    fn record_login(&mut self, outcome: &Outcome) {
-        match outcome {
-            // The token of the login may show the session.
-            Outcome::Answered => self.probe_at = None,
-            Outcome::Failed(_) | Outcome::NoLeader | Outcome::Unanswered | Outcome::Refused => {
-                self.used = (self.used + 1) % self.entries.len();
-            }
-            Outcome::Other => {}
-        }
-    }
-
-    /// The time until the next round of probes; `None` if none is due.
-    pub(super) fn next_round_after(&self, now: Instant) -> Option<Duration> {
-        if self.in_round {
+    /// Begins a search if another address is needed and a search is due. [`Self::end_search`] must follow. `spread` is a new random
+    /// number from 0 to 1, so that agents that start together do not search together.
+    pub(super) fn begin_search(&mut self, spread: f64, now: Instant) -> Option<Search> {
+        if self.searching || !self.needs_other() || self.search_at.is_some_and(|at| at > now) {
             return None;
         }
-        if self.needs_target() {
-            return Some(self.probe_at.unwrap_or(now).saturating_duration_since(now));
+        self.searching = true;
+        self.search_at = Some(now + SEARCH_INTERVAL.mul_f64(0.75 + spread / 2.0));
+        let mut sessions: Vec<_> = self.sessions.iter().collect();
+        sessions.sort_by_key(|(_, ends)| std::cmp::Reverse(**ends));
+        let sessions = sessions.into_iter().take(MAX_SOUGHT_SESSIONS).map(|(id, _)| id.clone()).collect();
+        let is_candidate = |at: &usize| *at != self.used || self.is_blocked();
+        let candidates = (0..self.entries.len()).filter(is_candidate).collect();
+        Some(Search { candidates, sessions, needs_session: self.is_leased(now) })
+    }
+
+    /// Takes what an address has answered: whether it shows a session, or has only a leader; or why it can not be used. Returns
+    /// whether it may be used if no other one shows a session.
+    pub(super) fn found(&mut self, at: usize, shows: Result<bool, String>, now: Instant) -> bool {
+        // The address in use may answer again, or another one may be used already.
+        if !self.needs_other() {
+            return false;
         }
-        let passed = |at: Option<Instant>| at.is_none_or(|at| at <= now);
-        let due = passed(self.check_at) || (self.has_unprobed_session && passed(self.min_check_at));
-        (due && self.has_others()).then_some(Duration::ZERO)
-    }
-
-    /// Whether another target is needed.
-    fn needs_target(&self) -> bool {
-        self.failing.is_some() || !self.chosen
-    }
-
-    /// Whether probes are in flight, so that a request may wait for their result.
-    pub(super) fn is_probing(&self) -> bool {
-        self.probing
-    }
-
-    /// Begins a round, whose probes are sent after `after`. [`Self::end_round`] must follow. `spread` is a new random number from 0 to 1,
-    /// so that agents that start together do not probe together.
-    pub(super) fn begin_round(&mut self, after: Duration, spread: f64, now: Instant) {
-        let at = now + after;
-        let wait = |mean: Duration| Some(at + mean.mul_f64(0.75 + spread / 2.0));
-        if self.needs_target() {
-            self.probe_at = wait(PROBE_INTERVAL);
+        match shows {
+            Ok(true) => self.move_to(at, true),
+            Ok(false) if self.sessions.is_empty() => self.move_to(at, false),
+            Ok(false) => {
+                if self.is_leased(now) {
+                    self.entries[at].failed = Some("it does not show the session".into());
+                }
+                return true;
+            }
+            Err(why) => self.entries[at].failed = Some(why),
         }
-        if self.has_unprobed_session {
-            self.min_check_at = wait(MIN_CHECK_INTERVAL);
-        }
-        self.check_at = wait(CHECK_INTERVAL);
-        (self.in_round, self.probing, self.has_unprobed_session, self.outdated) =
-            (true, after.is_zero(), false, false);
+        false
     }
 
-    /// The probes of this round.
-    pub(super) fn probes(&mut self, now: Instant) -> Vec<Probe> {
-        self.probing = true;
-        self.outdated = false;
-        let mut sessions: Vec<(&String, Instant)> = self.sessions.leases().collect();
-        sessions.sort_by_key(|(_, ends)| std::cmp::Reverse(*ends));
-        let sessions: Vec<String> =
-            sessions.into_iter().take(MAX_PROBED_SESSIONS).map(|(id, _)| id.clone()).collect();
-        let (leased, fails, chosen, used) =
-            (self.is_leased(now), self.failing.is_some(), self.chosen, self.used);
-        let others = self.entries.len() > 1;
-        let mut probes = Vec::new();
-        for (at, entry) in self.entries.iter_mut().enumerate() {
-            entry.found = None;
-            let probe = if !others || (at == used && chosen && fails) {
-                continue;
-            } else if at == used && chosen {
-                Probe { target: entry.target.clone(), sessions: Vec::new(), peers: true }
-            } else {
-                Probe { target: entry.target.clone(), sessions: sessions.clone(), peers: !leased }
-            };
-            probes.push(probe);
-        }
-        probes
-    }
-
-    /// Records the result of a probe in this round.
-    pub(super) fn record_probe(&mut self, target: &Target, result: ProbeResult, now: Instant) {
-        let Some(at) = self.entries.iter().position(|entry| entry.target == *target) else { return };
-        if at == self.used && self.chosen {
-            self.peers = result.peers.unwrap_or_else(|| std::mem::take(&mut self.peers));
+    /// Ends a search. `others`: the addresses with a leader that show no session.
+    pub(super) fn end_search(&mut self, others: &[usize], now: Instant) {
+        self.searching = false;
+        if !self.needs_other() {
             return;
         }
-        let is_blocked = self.is_blocked(now);
-        if let Some(entry) = self.entries.get_mut(at) {
-            entry.state = match (&result.failed, result.shows) {
-                (Some(why), _) => AddressState::Failed(why.clone()),
-                (None, Some(false)) if is_blocked => {
-                    AddressState::Failed("it does not show the session".into())
-                }
-                (None, _) => AddressState::Unknown,
+        let first = others.iter().min();
+        if let Some(at) = first.filter(|_| !self.is_leased(now)) {
+            self.move_to(*at, false);
+        } else if self.is_blocked() && others.len() == self.entries.len() {
+            // No address shows the session, so it has ended.
+            self.used = 0;
+            self.move_to(0, false);
+        } else if self.is_blocked() {
+            self.searches_in_vain += 1;
+            // Reported once, after the second search: the first one may have had no token yet.
+            if self.searches_in_vain == 2 {
+                self.news.push(AddressNews::NoSession { addresses: self.failures_of_others() });
+            }
+        }
+    }
+
+    /// The addresses and their states, in the order of the configuration.
+    pub(super) fn states(&self) -> Vec<(String, AddressState)> {
+        let state = |(at, entry): (usize, &Entry)| {
+            let state = match &entry.failed {
+                _ if at == self.used && !self.is_blocked() => AddressState::Used,
+                Some(why) => AddressState::Failed(why.clone()),
+                None => AddressState::Unknown,
             };
-            entry.found = Some(result);
-        }
-        self.choose(false, now);
+            (entry.shown.to_string(), state)
+        };
+        self.entries.iter().enumerate().map(state).collect()
     }
 
-    /// Ends the round. Returns whether the next round must begin at once, because the target in use failed meanwhile.
-    pub(super) fn end_round(&mut self, now: Instant) -> bool {
-        self.choose(true, now);
-        (self.in_round, self.probing) = (false, false);
-        let lacks = |entry: &Entry| entry.found.as_ref().is_some_and(|found| found.shows == Some(false));
-        if !self.chosen && self.entries.iter().all(lacks) {
-            // No target shows the session, so it has ended.
-            self.sessions.clear();
-        }
-        self.update_states(now);
-        let again = std::mem::take(&mut self.outdated) && self.needs_target();
-        if again {
-            self.probe_at = None;
-        }
-        again
-    }
-
-    /// A target in messages, with its IP address if its name has several.
-    pub(super) fn label(&self, target: &Target) -> Arc<str> {
-        let entry = self.entries.iter().find(|entry| entry.target == *target);
-        entry.map_or_else(|| target.address.to_string().into(), |entry| Arc::clone(&entry.label))
-    }
-
-    /// Whether there is more than one target.
-    pub(super) fn has_others(&self) -> bool {
-        self.entries.len() > 1
+    /// Why the other addresses are not used; of all addresses if none is in use yet.
+    pub(super) fn failures_of_others(&self) -> Vec<String> {
+        let failure = |(address, state)| match state {
+            AddressState::Failed(why) => Some(format!("{address}: {why}")),
+            AddressState::Used | AddressState::Unknown => None,
+        };
+        self.states().into_iter().filter_map(failure).collect()
     }
 
     /// The changes that were not reported yet.
@@ -416,80 +353,34 @@ impl Selection {
 
     /// Whether a session of this client may have a valid lease.
     fn is_leased(&self, now: Instant) -> bool {
-        self.sessions.leases().any(|(_, ends)| ends > now)
+        self.sessions.values().any(|ends| *ends > now)
     }
 
-    /// Moves to another target if one is needed and possible. `round_ended`: no further result of this round follows.
-    fn choose(&mut self, round_ended: bool, now: Instant) {
-        if !self.needs_target() {
-            return;
-        }
-        let may_move = |at: usize| !self.chosen || at != self.used;
-        let proof = |entry: &Entry| entry.found.as_ref().is_some_and(|found| found.shows == Some(true));
-        let proved = (0..self.entries.len()).find(|at| may_move(*at) && proof(&self.entries[*at]));
-        if let Some(at) = proved {
-            return self.move_to(at, true);
-        }
-        // A later result may show the session of the previous process.
-        if self.is_leased(now) || (!round_ended && self.sessions.leases().next().is_some()) {
-            return;
-        }
-        for at in 0..self.entries.len() {
-            if !may_move(at) {
-                continue;
-            }
-            let Some(found) = &self.entries[at].found else {
-                // A target that is listed earlier may still answer, and has precedence.
-                if round_ended { continue } else { return }
-            };
-            if found.peers.as_ref().is_some_and(|peers| self.may_follow(at, peers)) {
-                return self.move_to(at, false);
-            }
-        }
+    /// Whether only logins may be sent.
+    fn is_blocked(&self) -> bool {
+        self.needs_proof
     }
 
-    /// Whether the client may move to a target with these peers while it has no lease.
-    fn may_follow(&self, at: usize, peers: &BTreeSet<String>) -> bool {
-        !self.answered || at < self.used || !self.peers.is_disjoint(peers)
+    fn needs_other(&self) -> bool {
+        self.entries.len() > 1 && (self.health.failing.is_some() || self.is_blocked())
     }
 
     fn move_to(&mut self, at: usize, proved: bool) {
-        // Before the first choice, the move is from the first listed target.
-        let from = if self.chosen { self.used } else { 0 };
-        let first = !self.chosen && !self.answered;
-        if !self.chosen {
-            // The first choice does not delay the next round.
-            self.probe_at = None;
+        let failed = self.entries[self.used].failed.take();
+        if at != self.used {
+            let why = self.health.failing.take().or(failed).unwrap_or_else(|| "it does not answer".into());
+            let [from, to] = [self.used, at].map(|at| self.shown(at).to_string());
+            self.entries[self.used].failed = Some(why.clone());
+            self.news.push(AddressNews::Moved { from, to, why, proved: proved || !self.answered });
         }
-        let why = self.failing.take();
-        self.used = at;
-        if let Some(peers) = self.entries[at].found.take().and_then(|found| found.peers) {
-            self.peers = peers;
-        }
-        if self.peers.is_empty() {
-            // A move after the session has ended needs the peers, so the next round is due at once.
-            self.check_at = None;
-        }
-        if !proved && self.answered {
-            self.epoch += 1;
+        if !proved {
+            self.moves += 1;
+            self.generation += u64::from(self.answered);
             self.answered = false;
             self.sessions.clear();
         }
-        if from != at {
-            let why = why.unwrap_or_else(|| match &self.entries[from].state {
-                AddressState::Failed(why) => why.clone(),
-                AddressState::Used
-                | AddressState::Standby
-                | AddressState::Unknown
-                | AddressState::Foreign(_) => "it does not answer".into(),
-            });
-            self.entries[from].state = AddressState::Failed(why.clone());
-            let label = |at: usize| self.entries[at].label.to_string();
-            let (from, to) = (label(from), label(at));
-            self.news.push(AddressNews::Moved { from, to, why, proved: proved || first });
-        }
-        (self.chosen, self.no_leader_since, self.unanswered) = (true, None, 0);
-        self.rounds_without_session = 0;
+        self.entries[at].failed = None;
+        (self.used, self.health, self.needs_proof, self.searches_in_vain) = (at, Health::default(), false, 0);
     }
 }
 

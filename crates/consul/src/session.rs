@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Error, Indexed, Kind, Operation, Read};
+use super::{Client, Error, Indexed, Operation, Read};
 
 /// What happens to the keys that a session has locked when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::Unfit`] if the node or a check is missing or critical, [`Kind::BadRequest`] for a TTL outside of Consul's limits. If
+    /// [`Kind::Refused`](crate::Kind::Refused) if the node or a check is missing or critical, or for a TTL outside of Consul's limits. If
     /// the outcome is unknown, a session may exist; without renewals its TTL ends it.
     pub async fn session_create(&self, spec: &SessionSpec) -> Result<String, Error> {
         let create = Create {
@@ -127,16 +127,16 @@ impl Client {
         let request = Request::put(Operation::SessionCreate, "session/create", &spec.name);
         let body = serde_json::to_vec(&create).map_err(|error| {
             let tried = self.tried(Operation::SessionCreate, &spec.name);
-            Error::new(tried, Kind::BadRequest, error.to_string())
+            Error::refused(tried, error.to_string())
         })?;
         let sent = Instant::now();
         let created: Created = self.send(request.body(body)).await?.json()?;
         if !is_id(&created.id) {
             // The ID is written to logs, files and the environment of commands.
             let tried = self.tried(Operation::SessionCreate, &spec.name);
-            return Err(Error::new(tried, Kind::BadAnswer, "its ID is not a session ID"));
+            return Err(Error::undecodable(tried, "its ID is not a session ID"));
         }
-        self.leased(&created.id, sent, Some(spec.ttl));
+        self.leased(&created.id, sent, spec.ttl, true);
         Ok(created.id)
     }
 
@@ -144,7 +144,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As for any request. [`Kind::Denied`] also where the node exists.
+    /// As for any request. [`Kind::Denied`](crate::Kind::Denied) also where the node exists.
     pub async fn register_node(&self, node: &str) -> Result<(), Error> {
         let mut body = json!({"Node": node, "Address": NO_ADDRESS, "SkipNodeUpdate": true});
         if let Some(datacenter) = self.datacenter() {
@@ -159,7 +159,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::NotFound`] if Consul answers that the session does not exist. No other error means that.
+    /// [`Kind::Gone`](crate::Kind::Gone) if Consul answers that the session does not exist. No other error means that.
     pub async fn session_renew(&self, id: &str) -> Result<Session, Error> {
         let path = self.session_path(Operation::SessionRenew, "renew", id)?;
         let request = Request::put(Operation::SessionRenew, path, id);
@@ -168,9 +168,11 @@ impl Client {
         let renewed =
             sessions.into_iter().find(|session| session.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
                 let tried = self.tried(Operation::SessionRenew, id);
-                Error::new(tried, Kind::BadAnswer, "it does not list the session")
+                Error::undecodable(tried, "it does not list the session")
             })?;
-        self.leased(id, sent, humantime::parse_duration(&renewed.ttl).ok());
+        // Consul's maximum, if the TTL in the answer cannot be parsed.
+        let ttl = humantime::parse_duration(&renewed.ttl).unwrap_or(Duration::from_secs(24 * 60 * 60));
+        self.leased(id, sent, ttl, false);
         Ok(renewed)
     }
 
@@ -194,13 +196,7 @@ impl Client {
     /// As for any request.
     pub async fn session_info(&self, id: &str, read: Read) -> Result<Indexed<Option<Session>>, Error> {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
-        let request = Request::get(Operation::SessionInfo, path, id).reading(self.bounded(read));
-        let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
-        let found = found.map(|sessions| sessions.unwrap_or_default().into_iter().next());
-        if found.value.is_none() && read == Read::consistent() {
-            self.has_ended(id);
-        }
-        Ok(found)
+        self.info(id, Request::get(Operation::SessionInfo, path, id).reading(self.bounded(read))).await
     }
 
     /// Whether a session exists and the token may see it, by a consistent read that confirms a renewal's 404. It waits for a
@@ -212,12 +208,17 @@ impl Client {
     pub async fn session_exists(&self, id: &str) -> Result<bool, Error> {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
         let request = Request::get(Operation::SessionInfo, path, id).reading(Read::consistent()).confirming();
+        Ok(self.info(id, request).await?.value.is_some())
+    }
+
+    async fn info(&self, id: &str, request: Request) -> Result<Indexed<Option<Session>>, Error> {
+        let is_consistent = request.query == Read::consistent().query();
         let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
-        let exists = found.value.is_some_and(|sessions| !sessions.is_empty());
-        if !exists {
+        let found = found.map(|sessions| sessions.unwrap_or_default().into_iter().next());
+        if found.value.is_none() && is_consistent {
             self.has_ended(id);
         }
-        Ok(exists)
+        Ok(found)
     }
 
     /// Reads all sessions that the token may see; [`Indexed::filtered`] reports whether there are others.
@@ -236,7 +237,7 @@ impl Client {
     fn session_path(&self, operation: Operation, verb: &str, id: &str) -> Result<String, Error> {
         if !is_id(id) {
             let said = "a session id consists of hexadecimal digits and dashes";
-            return Err(Error::new(self.tried(operation, &shown(id)), Kind::BadRequest, said));
+            return Err(Error::refused(self.tried(operation, &shown(id)), said));
         }
         Ok(format!("session/{verb}/{id}"))
     }

@@ -13,51 +13,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::file::open_regular;
-use super::{Address, Tls};
+use super::{Address, SetupError, Tls};
 
 /// The maximum size of a file of certificates. The system's bundle has about a quarter of it.
 const MAX_BYTES: u64 = 1024 * 1024;
-
-/// Why the TLS settings are invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file cannot be read.
-    #[error("the {what} {} cannot be read: {why}", path.display())]
-    Unreadable {
-        /// Its purpose.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        why: io::Error,
-    },
-    /// The content of a file is invalid.
-    #[error("the {what} {} cannot be used: {why}", path.display())]
-    Unusable {
-        /// Its purpose.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// A certificate without a key, or a key without a certificate.
-    #[error(
-        "a client certificate needs its key and a key its certificate: set cert_file and key_file, or neither"
-    )]
-    Half,
-    /// There are no trusted authorities.
-    #[error(
-        "the address is https, but the system has no certificate authorities; set ca_file (CONSUL_CACERT)"
-    )]
-    NoRoots,
-    /// The name is not one that a certificate can have.
-    #[error("server_name {0} is neither a DNS name nor an IP address")]
-    ServerName(String),
-    /// The TLS library refuses the settings.
-    #[error("TLS cannot be set up: {0}")]
-    Setup(String),
-}
 
 /// The name for the URL, so that TLS requests and checks it: `server_name` if it is a DNS name. An IP address in the URL would be the
 /// one to connect to, so [`Verifier`] checks that instead.
@@ -67,12 +26,12 @@ pub(super) fn name_in_url(tls: &Tls, address: &Address) -> Option<String> {
 }
 
 /// The TLS configuration of a client. If it is not `used`, no file is read and no authority is trusted.
-pub(super) fn config(tls: &Tls, used: bool) -> Result<ClientConfig, TlsError> {
+pub(super) fn config(tls: &Tls, used: bool) -> Result<ClientConfig, SetupError> {
     // Passed here, so that no process-wide provider has to be installed.
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| TlsError::Setup(error.to_string()))?;
+        .map_err(|error| SetupError(format!("TLS cannot be set up: {error}")))?;
     if !used {
         return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
     }
@@ -82,7 +41,7 @@ pub(super) fn config(tls: &Tls, used: bool) -> Result<ClientConfig, TlsError> {
     } else {
         let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(tls)?), Arc::clone(&provider))
             .build()
-            .map_err(|error| TlsError::Setup(error.to_string()))?;
+            .map_err(|error| SetupError(format!("TLS cannot be set up: {error}")))?;
         match named_by_address.clone() {
             Some(name) => {
                 let named = Some((name, inner));
@@ -99,20 +58,24 @@ pub(super) fn config(tls: &Tls, used: bool) -> Result<ClientConfig, TlsError> {
                 unusable("client key", key, &format!("it does not fit the certificate: {error}"))
             })?
         }
-        (Some(_), None) | (None, Some(_)) => return Err(TlsError::Half),
+        (Some(_), None) | (None, Some(_)) => {
+            let why = "a client certificate needs its key and a key its certificate: set cert_file and key_file, or neither";
+            return Err(SetupError(why.into()));
+        }
     };
     config.enable_sni = named_by_address.is_none();
     Ok(config)
 }
 
 /// The server's name where it is an IP address.
-fn named_by_address(tls: &Tls) -> Result<Option<ServerName<'static>>, TlsError> {
+fn named_by_address(tls: &Tls) -> Result<Option<ServerName<'static>>, SetupError> {
     let Some(name) = &tls.server_name else { return Ok(None) };
-    let parsed = ServerName::try_from(name.clone()).map_err(|_| TlsError::ServerName(name.clone()))?;
+    let parsed = ServerName::try_from(name.clone())
+        .map_err(|_| SetupError(format!("server_name {name} is neither a DNS name nor an IP address")))?;
     Ok(matches!(parsed, ServerName::IpAddress(_)).then_some(parsed))
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {
+fn roots(tls: &Tls) -> Result<RootCertStore, SetupError> {
     let mut roots = RootCertStore::empty();
     match (&tls.ca_file, &tls.ca_path) {
         (Some(file), _) => trust(&mut roots, file)?,
@@ -128,14 +91,15 @@ fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {
             // Invalid files among the system's are skipped. Without any valid one there is nothing to trust.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
-                return Err(TlsError::NoRoots);
+                let why = "the address is https, but the system has no certificate authorities; set ca_file (CONSUL_CACERT)";
+                return Err(SetupError(why.into()));
             }
         }
     }
     Ok(roots)
 }
 
-fn trust(roots: &mut RootCertStore, file: &Path) -> Result<(), TlsError> {
+fn trust(roots: &mut RootCertStore, file: &Path) -> Result<(), SetupError> {
     const WHAT: &str = "file of certificate authorities";
     for certificate in certificates(WHAT, file)? {
         roots.add(certificate).map_err(|error| unusable(WHAT, file, &error.to_string()))?;
@@ -144,12 +108,8 @@ fn trust(roots: &mut RootCertStore, file: &Path) -> Result<(), TlsError> {
 }
 
 /// The regular files of a folder, without the hidden ones: a mounted Kubernetes secret keeps its versions in those.
-fn files_of(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
-    let unreadable = |why| TlsError::Unreadable {
-        what: "folder of certificate authorities",
-        path: folder.to_path_buf(),
-        why,
-    };
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, SetupError> {
+    let unreadable = |error| unreadable("folder of certificate authorities", folder, &error);
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
@@ -162,7 +122,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
     Ok(files)
 }
 
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
     let text = read(what, path)?;
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
@@ -172,15 +132,15 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, SetupError> {
     const WHAT: &str = "client key";
     // The library's message may quote the content, which is a key.
     PrivateKeyDer::from_pem_slice(&read(WHAT, path)?)
         .map_err(|_| unusable(WHAT, path, "it contains no unencrypted PEM private key"))
 }
 
-fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |why| TlsError::Unreadable { what, path: path.to_path_buf(), why };
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, SetupError> {
+    let unreadable = |error| unreadable(what, path, &error);
     let mut bytes = Vec::new();
     let file = open_regular(path).map_err(unreadable)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -190,8 +150,12 @@ fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-fn unusable(what: &'static str, path: &Path, why: &str) -> TlsError {
-    TlsError::Unusable { what, path: path.to_path_buf(), why: why.to_owned() }
+fn unreadable(what: &str, path: &Path, error: &io::Error) -> SetupError {
+    SetupError(format!("the {what} {} cannot be read: {error}", path.display()))
+}
+
+fn unusable(what: &str, path: &Path, why: &str) -> SetupError {
+    SetupError(format!("the {what} {} cannot be used: {why}", path.display()))
 }
 
 /// Checks the server's certificate for another name than the URL's host, or not at all. The server must have the certificate's key.

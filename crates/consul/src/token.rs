@@ -1,7 +1,7 @@
 //! ACL tokens and their sources.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::fmt::{self, Display};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use reqwest::header::HeaderValue;
@@ -41,7 +41,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl fmt::Display for Secret {
+impl Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
@@ -62,40 +62,21 @@ pub enum TokenSource {
 /// Why there is no token to send. No variant contains a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// The file cannot be read.
-    #[error("the token file {} cannot be read: {why}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        why: String,
-    },
-    /// The file is empty.
-    #[error("the token file {} is empty", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is too long for a token.
-    #[error("the token file {} has more than {} bytes, so it is not a token", path.display(), file::MAX_BYTES)]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The token contains characters that an HTTP header cannot carry.
-    #[error("the token {} contains characters that no HTTP header can carry", place(path.as_deref()))]
-    NotAHeader {
-        /// The file, if the token is from a file.
-        path: Option<PathBuf>,
-    },
+    /// The given token, or the token file, cannot be used.
+    #[error("{0}")]
+    Unusable(String),
     /// The login failed.
     #[error("{0}")]
     Login(Box<Error>),
 }
 
-fn place(path: Option<&Path>) -> String {
-    path.map_or_else(|| "that was given".into(), |path| format!("in the file {}", path.display()))
+impl TokenError {
+    fn unfit(place: impl Display) -> Self {
+        Self::Unusable(format!("the token {place} contains characters that no HTTP header can carry"))
+    }
 }
+
+const GIVEN: &str = "that was given";
 
 /// A token that can be sent.
 #[derive(Clone)]
@@ -107,9 +88,9 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub(super) fn new(text: &str, path: Option<&Path>) -> Result<Arc<Self>, TokenError> {
-        let mut header = HeaderValue::from_str(text)
-            .map_err(|_| TokenError::NotAHeader { path: path.map(Path::to_path_buf) })?;
+    /// `place`: where the token is from, for the error.
+    pub(super) fn new(text: &str, place: impl Display) -> Result<Arc<Self>, TokenError> {
+        let mut header = HeaderValue::from_str(text).map_err(|_| TokenError::unfit(place))?;
         header.set_sensitive(true);
         Ok(Arc::new(Self { secret: Secret::new(text), header }))
     }
@@ -141,7 +122,7 @@ impl Token {
         match source {
             None => Ok(Self::Anonymous),
             Some(TokenSource::Value(secret)) if secret.expose().is_empty() => Ok(Self::Anonymous),
-            Some(TokenSource::Value(secret)) => Ok(Self::Fixed(Ready::new(secret.expose(), None)?)),
+            Some(TokenSource::Value(secret)) => Ok(Self::Fixed(Ready::new(secret.expose(), GIVEN)?)),
             Some(TokenSource::File(path)) => Ok(Self::File(TokenFile::new(path.clone()))),
             Some(TokenSource::Login(method)) => Ok(Self::Login(Arc::new(Logins::new(method.clone())))),
         }
@@ -225,7 +206,7 @@ mod tests {
         assert!(!format!("{secret} {secret:?}").contains("hunter2"));
         let source = TokenSource::Value(secret);
         assert!(!format!("{source:?}").contains("hunter2"));
-        let ready = Ready::new("hunter2", None).unwrap();
+        let ready = Ready::new("hunter2", GIVEN).unwrap();
         assert!(!format!("{:?}", ready.header).contains("hunter2"));
     }
 }

@@ -2,12 +2,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Consistency, Error, Kind, KvPair, Operation, Read, Secret};
+use super::{Client, Consistency, Error, KvPair, Operation, Read, Secret};
 
 /// The maximum number of operations of a transaction that every version accepts. From Consul 1.14 on the limit is 128.
 pub const TXN_OPERATIONS: usize = 64;
@@ -16,13 +16,15 @@ pub const TXN_OPERATIONS: usize = 64;
 const FEW_STEPS: usize = 8;
 
 /// One operation of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "Verb", rename_all = "kebab-case", rename_all_fields = "PascalCase")]
 pub enum TxnOp {
     /// Writes a key.
     Set {
         /// The key.
         key: String,
         /// The value.
+        #[serde(serialize_with = "base64")]
         value: Vec<u8>,
         /// The flags.
         flags: u64,
@@ -32,6 +34,7 @@ pub enum TxnOp {
         /// The key.
         key: String,
         /// The value.
+        #[serde(serialize_with = "base64")]
         value: Vec<u8>,
         /// The flags.
         flags: u64,
@@ -43,6 +46,7 @@ pub enum TxnOp {
         /// The key.
         key: String,
         /// The value.
+        #[serde(serialize_with = "base64")]
         value: Vec<u8>,
         /// The flags.
         flags: u64,
@@ -54,6 +58,7 @@ pub enum TxnOp {
         /// The key.
         key: String,
         /// The value.
+        #[serde(serialize_with = "base64")]
         value: Vec<u8>,
         /// The flags.
         flags: u64,
@@ -80,6 +85,7 @@ pub enum TxnOp {
     /// Reads the keys that begin with a prefix.
     GetTree {
         /// The prefix.
+        #[serde(rename = "Key")]
         prefix: String,
     },
     /// Fails unless the session holds the lock of the key.
@@ -101,6 +107,29 @@ pub enum TxnOp {
         /// The key.
         key: String,
     },
+}
+
+impl TxnOp {
+    /// The key, or the prefix.
+    fn key(&self) -> &str {
+        match self {
+            Self::Set { key, .. }
+            | Self::Cas { key, .. }
+            | Self::Lock { key, .. }
+            | Self::Unlock { key, .. }
+            | Self::Delete { key }
+            | Self::DeleteCas { key, .. }
+            | Self::Get { key }
+            | Self::GetTree { prefix: key }
+            | Self::CheckSession { key, .. }
+            | Self::CheckIndex { key, .. }
+            | Self::CheckNotExists { key } => key,
+        }
+    }
+}
+
+fn base64<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&BASE64.encode(value))
 }
 
 /// The outcome of a transaction.
@@ -190,56 +219,7 @@ fn unquoted(text: &str) -> String {
 #[derive(Serialize)]
 struct WireOp<'a> {
     #[serde(rename = "KV")]
-    kv: WireKv<'a>,
-}
-
-#[derive(Default, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct WireKv<'a> {
-    verb: &'static str,
-    key: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flags: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<&'a str>,
-}
-
-impl<'a> WireKv<'a> {
-    fn of(op: &'a TxnOp) -> Self {
-        let bare = |verb, key| Self { verb, key, ..Self::default() };
-        let write = |verb, key, value: &[u8], flags| Self {
-            verb,
-            key,
-            value: Some(BASE64.encode(value)),
-            flags: Some(flags),
-            ..Self::default()
-        };
-        match op {
-            TxnOp::Set { key, value, flags } => write("set", key, value, *flags),
-            TxnOp::Cas { key, value, flags, index } => {
-                Self { index: Some(*index), ..write("cas", key, value, *flags) }
-            }
-            TxnOp::Lock { key, value, flags, session } => {
-                Self { session: Some(session), ..write("lock", key, value, *flags) }
-            }
-            TxnOp::Unlock { key, value, flags, session } => {
-                Self { session: Some(session), ..write("unlock", key, value, *flags) }
-            }
-            TxnOp::Delete { key } => bare("delete", key),
-            TxnOp::DeleteCas { key, index } => Self { index: Some(*index), ..bare("delete-cas", key) },
-            TxnOp::Get { key } => bare("get", key),
-            TxnOp::GetTree { prefix } => bare("get-tree", prefix),
-            TxnOp::CheckSession { key, session } => {
-                Self { session: Some(session), ..bare("check-session", key) }
-            }
-            TxnOp::CheckIndex { key, index } => Self { index: Some(*index), ..bare("check-index", key) },
-            TxnOp::CheckNotExists { key } => bare("check-not-exists", key),
-        }
-    }
+    kv: &'a TxnOp,
 }
 
 #[derive(Deserialize)]
@@ -269,7 +249,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::TooLarge`] above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not an error. If
+    /// [`Kind::Refused`](crate::Kind::Refused) above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not an error. If
     /// [`Error::outcome_unknown`], read again before the next write.
     pub async fn txn(&self, ops: &[TxnOp]) -> Result<Txn, Error> {
         self.transact(Operation::Txn, ops, Read::default()).await
@@ -280,7 +260,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::TooLarge`] above [`TXN_OPERATIONS`], [`Kind::BadAnswer`] if the answer is longer than
+    /// [`Kind::Refused`](crate::Kind::Refused) above [`TXN_OPERATIONS`], [`Kind::NotConsul`](crate::Kind::NotConsul) if the answer is longer than
     /// [`MAX_ANSWER`](super::MAX_ANSWER).
     pub async fn kv_get_many(&self, keys: &[String], consistency: Consistency) -> Result<Txn, Error> {
         let ops: Vec<_> = keys.iter().map(|key| TxnOp::Get { key: key.clone() }).collect();
@@ -304,15 +284,14 @@ impl Client {
     }
 
     async fn transact(&self, operation: Operation, ops: &[TxnOp], read: Read) -> Result<Txn, Error> {
-        let wire: Vec<_> = ops.iter().map(|op| WireOp { kv: WireKv::of(op) }).collect();
+        let wire: Vec<_> = ops.iter().map(|op| WireOp { kv: op }).collect();
         let target = match wire.as_slice() {
             [] => String::new(),
-            [only] => shown(only.kv.key),
-            [first, rest @ ..] => format!("{} and {} more", shown(first.kv.key), rest.len()),
+            [only] => shown(only.kv.key()),
+            [first, rest @ ..] => format!("{} and {} more", shown(first.kv.key()), rest.len()),
         };
-        let body = serde_json::to_vec(&wire).map_err(|error| {
-            Error::new(self.tried(operation, &target), Kind::BadRequest, error.to_string())
-        })?;
+        let body = serde_json::to_vec(&wire)
+            .map_err(|error| Error::refused(self.tried(operation, &target), error.to_string()))?;
         let request = Request::put(operation, "txn", target).body(body).reading(read);
         let is_long = ops.len() > FEW_STEPS || ops.iter().any(|op| matches!(op, TxnOp::GetTree { .. }));
         let answer = self.send(if is_long { request.long() } else { request }).await?;
@@ -328,8 +307,8 @@ impl Client {
                 Ok(Txn::Committed(results.unwrap_or_default().into_iter().map(|result| result.kv).collect()))
             }
             (false, false) => Ok(Txn::RolledBack(faults)),
-            (true, false) => Err(Error::new(tried, Kind::BadAnswer, "it is a success that contains errors")),
-            (false, true) => Err(Error::new(tried, Kind::BadAnswer, "it is a rollback without a reason")),
+            (true, false) => Err(Error::undecodable(tried, "it is a success that contains errors")),
+            (false, true) => Err(Error::undecodable(tried, "it is a rollback without a reason")),
         }
     }
 }
@@ -381,7 +360,7 @@ mod tests {
 
     #[test]
     fn an_operation_sends_only_the_fields_of_its_verb() {
-        let text = |op: TxnOp| serde_json::to_string(&WireOp { kv: WireKv::of(&op) }).unwrap();
+        let text = |op: TxnOp| serde_json::to_string(&WireOp { kv: &op }).unwrap();
         assert_eq!(
             text(TxnOp::Cas { key: "k".into(), value: b"x".into(), flags: u64::MAX, index: 0 }),
             r#"{"KV":{"Verb":"cas","Key":"k","Value":"eA==","Flags":18446744073709551615,"Index":0}}"#

@@ -67,8 +67,8 @@ pub(super) async fn examine(client: &Client, prefix: Option<&str>, job: &Config,
         return;
     }
     let agent = match client.agent().await {
-        Err(error) if error.is_unknown_token() || !matches!(error.kind, Kind::Denied | Kind::Anonymous) => {
-            let is_token = error.is_unknown_token() || error.kind == Kind::Token || error.login.is_some();
+        Err(error) if error.is_unknown_token() || error.kind != Kind::Denied || error.token.is_some() => {
+            let is_token = error.is_unknown_token() || error.token.is_some();
             return checks.push(Check::new(if is_token { "token" } else { "agent" }, refused(&error)));
         }
         agent => agent,
@@ -150,21 +150,22 @@ async fn session(client: &Client, job: &Config) -> (Found, bool) {
         SessionNode::Agent => return (found(on(None).await), true),
         SessionNode::Named(node) => return (found(on(Some(node)).await), false),
         SessionNode::Auto => match on(Some(AUTO_NODE)).await {
-            Err(error) if error.kind == Kind::Unregistered => match client.may_register_node(AUTO_NODE).await
-            {
-                Ok(true) => {
-                    let found = format!("the first one registers the node {AUTO_NODE}, which is missing");
-                    return (Ok(found), false);
+            Err(error) if error.detail.contains("Missing node") => {
+                match client.may_register_node(AUTO_NODE).await {
+                    Ok(true) => {
+                        let found = format!("the first one registers the node {AUTO_NODE}, which is missing");
+                        return (Ok(found), false);
+                    }
+                    Ok(false) => NODE_RULE,
+                    Err(error) => return (refused(&error), false),
                 }
-                Ok(false) => NODE_RULE,
-                Err(error) => return (refused(&error), false),
-            },
-            Err(error) if matches!(error.kind, Kind::Denied | Kind::Anonymous) => SESSION_RULE,
+            }
+            Err(error) if error.kind == Kind::Denied => SESSION_RULE,
             created => return (found(created), false),
         },
     };
     let created = match on(None).await {
-        Err(error) if matches!(error.kind, Kind::Denied | Kind::Anonymous) => {
+        Err(error) if error.kind == Kind::Denied => {
             let text = format!("{error}; the token needs `{missing_rule}`");
             return (failed(Failure { text, ..bridge::failure(&error) }), true);
         }
@@ -188,7 +189,7 @@ async fn try_session(client: &Client, job: &Config, node: Option<&str>) -> Resul
         service_checks: session.service_checks.iter().cloned().chain([NO_CHECK.to_owned()]).collect(),
     };
     match client.session_create(&spec).await {
-        Err(error) if error.kind == Kind::Unregistered && error.detail.contains(NO_CHECK) => Ok(()),
+        Err(error) if error.kind == Kind::Refused && error.detail.contains(NO_CHECK) => Ok(()),
         Err(error) => Err(error),
         Ok(id) => client.session_destroy(&id).await,
     }
@@ -262,7 +263,7 @@ pub(super) async fn long_poll(client: &Client, wait: Duration) -> Found {
                 return Ok(format!("one of {} was answered", show(wait)));
             }
             Ok(answer) => index = answer.index,
-            Err(error) if matches!(error.kind, Kind::Cut(_)) => {
+            Err(error) if error.kind == Kind::Cut => {
                 return warn(bridge::message(&error).to_string());
             }
             Err(error) => return refused(&error),

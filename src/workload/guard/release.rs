@@ -59,7 +59,7 @@ async fn release(holdings: &Holdings) -> Result<(), String> {
     let settings = holdings.settings().map_err(|error| error.to_string())?;
     let client = Client::new(&settings, Arc::new(Unobserved)).map_err(|error| error.to_string())?;
     // Of several addresses, only the one that shows the session is used.
-    client.remember(&holdings.session, Some(MAX_TIME));
+    client.remember(&holdings.session, MAX_TIME);
     let slots = timeout(SLOTS_TIMEOUT, everything(&client.within(SLOTS_TIMEOUT), holdings)).await;
     let slots = slots.unwrap_or_else(|_late| Err(format!("Consul did not answer in {SLOTS_TIMEOUT:?}")));
     // Also after a failed release: without its session the holder is dead, and the next waiter prunes it.

@@ -40,11 +40,17 @@ fn names_that_consul_does_not_know_end_the_wait() {
     let consul = Consul::start();
     let at = |arguments: &[&str]| quiet(&consul.address(), &[&ONE, arguments].concat());
     let jobs = [
-        (at(&["--datacenter", "nope"]), "Consul knows no datacenter `nope`"),
+        (
+            at(&["--datacenter", "nope"]),
+            "Consul knows no such datacenter; correct consul.datacenter (--datacenter)",
+        ),
         (at(&["--node", "nope"]), "Consul does not know the session's node"),
         (at(&["--token-file", "/no/such"]), "the token file /no/such cannot be read"),
         // The bound comes before the third answer.
-        (at(&["--datacenter", "nope", "--timeout", "1s"]), "Consul knows no datacenter `nope`"),
+        (
+            at(&["--datacenter", "nope", "--timeout", "1s"]),
+            "Consul knows no such datacenter; correct consul.datacenter (--datacenter)",
+        ),
     ];
     for (job, said) in jobs {
         assert_ends(job, 78, said);
@@ -229,7 +235,7 @@ fn operators_commands_end_with_the_same_codes() {
         for (at, flags, expected, part) in [
             (stub.address(), &[][..], 69, "unexpected answer 404"),
             (&https, &[], 69, "does not speak TLS"),
-            (&address, &["--datacenter", "nope"], 78, "no datacenter `nope`"),
+            (&address, &["--datacenter", "nope"], 78, "no such datacenter"),
             (&address, &["--token-file", "/no/such"], 78, "the token file /no/such cannot be read"),
         ] {
             let (code, _, said) = operate(at, &[command, flags].concat());

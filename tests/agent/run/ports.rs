@@ -220,8 +220,7 @@ fn a_proxy_whose_consul_is_still_down_is_named_and_waited_for() {
     let consul = Consul::start();
     let door = Door::before(consul.address(), SHUT);
     let mut job = Job::start(&door.address, &ONE, &["true"]);
-    let named =
-        "nothing there has answered yet: it is not Consul's HTTP API (port 8500 by default), or a proxy";
+    let named = "it is not Consul's HTTP API (port 8500 by default), or a proxy";
     wait_for("the name of what it may be", || job.log().contains(named));
     // More and longer than what ends the wait at a port of another protocol.
     pause(Duration::from_secs(12));

@@ -32,7 +32,7 @@ impl Operator {
         let mut answer = None;
         wait_for("an answer of Consul's leader", || {
             let said = self.runtime.block_on(request());
-            let elects = |error: &Error| matches!(error.kind, Kind::NoLeader | Kind::Unexpected(_));
+            let elects = |error: &Error| matches!(error.kind, Kind::NoLeader | Kind::Unknown);
             answer = Some(said).filter(|said| !said.as_ref().is_err_and(elects));
             answer.is_some()
         });

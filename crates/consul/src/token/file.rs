@@ -1,8 +1,9 @@
 //! A token file. It is read again at most once a second, and after a refusal. A file system may hang, so reads are on a blocking
 //! thread, one at a time, and a request that has a token waits for a read only shortly.
 
+use std::fmt::Display;
 use std::future::Future;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 const LIMITS: Limits = Limits { wait: Duration::from_secs(1), timeout: Duration::from_secs(10) };
 
 /// A Consul token has 36 bytes, a JWT a few thousand. A longer file is the wrong file.
-pub(super) const MAX_BYTES: u64 = 16 * 1024;
+const MAX_BYTES: u64 = 16 * 1024;
 
 #[derive(Clone, Copy)]
 struct Limits {
@@ -82,10 +83,9 @@ impl TokenFile {
     /// Reads the file now.
     pub(super) async fn reread(&self, now: Instant) -> Outcome {
         let Look { began, outcome } = self.look(now);
-        let timed_out = || TokenError::Unreadable {
-            path: self.path.clone(),
-            why: format!("its file system has not answered for {} s", self.limits.timeout.as_secs()),
-        };
+        let seconds = self.limits.timeout.as_secs();
+        let timed_out =
+            || unreadable(&self.path, format!("its file system has not answered for {seconds} s"));
         timeout_at(began + self.limits.timeout, outcome).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
@@ -121,11 +121,7 @@ impl TokenFile {
             }
             outcome
         });
-        async move {
-            let failed =
-                |error: tokio::task::JoinError| TokenError::Unreadable { path: what, why: error.to_string() };
-            task.await.unwrap_or_else(|error| Err(failed(error)))
-        }
+        async move { task.await.unwrap_or_else(|error| Err(unreadable(&what, error))) }
     }
 
     fn keep<T>(&self, what: impl FnOnce(&mut Kept) -> T) -> T {
@@ -133,22 +129,25 @@ impl TokenFile {
     }
 }
 
+fn unreadable(path: &Path, why: impl Display) -> TokenError {
+    TokenError::Unusable(format!("the token file {} cannot be read: {why}", path.display()))
+}
+
 fn read_token(path: &Path) -> Outcome {
-    let unreadable =
-        |error: io::Error| TokenError::Unreadable { path: path.to_path_buf(), why: error.to_string() };
+    let shown = path.display();
     let mut bytes = Vec::new();
-    let file = open_regular(path).map_err(unreadable)?;
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let file = open_regular(path).map_err(|error| unreadable(path, error))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, error))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_BYTES {
-        return Err(TokenError::TooLarge { path: path.to_path_buf() });
+        let why = format!("the token file {shown} has more than {MAX_BYTES} bytes, so it is not a token");
+        return Err(TokenError::Unusable(why));
     }
-    let text =
-        String::from_utf8(bytes).map_err(|_| TokenError::NotAHeader { path: Some(path.to_path_buf()) })?;
-    let text = text.trim();
-    if text.is_empty() {
-        return Err(TokenError::Empty { path: path.to_path_buf() });
+    let place = format!("in the file {shown}");
+    match String::from_utf8(bytes).as_deref().map(str::trim) {
+        Ok("") => Err(TokenError::Unusable(format!("the token file {shown} is empty"))),
+        Ok(text) => Ready::new(text, place),
+        Err(_) => Err(TokenError::unfit(place)),
     }
-    Ready::new(text, Some(path))
 }
 
 #[cfg(test)]
@@ -191,7 +190,7 @@ mod tests {
         fs::write(&path, "").unwrap();
         now += READ_INTERVAL;
         assert_eq!(text(file.current(now).await), "first");
-        assert!(matches!(file.failure(), Some(TokenError::Empty { .. })));
+        assert!(file.failure().unwrap().to_string().ends_with("is empty"));
         fs::remove_file(&path).unwrap();
         now += READ_INTERVAL;
         assert_eq!(text(file.current(now).await), "first");
@@ -212,7 +211,7 @@ mod tests {
             if number > 0 {
                 gate.lock().unwrap().recv().unwrap();
             }
-            Ready::new(&format!("token {number}"), None)
+            Ready::new(&format!("token {number}"), "")
         };
         let limits = Limits { wait: Duration::from_millis(1), timeout: Duration::from_secs(1) };
         let file = TokenFile { read: Arc::new(read), limits, ..TokenFile::new("/hangs".into()) };
@@ -243,11 +242,11 @@ mod tests {
             fs::write(&path, content).unwrap();
             TokenFile::new(path.clone()).reread(Instant::now()).await.err().unwrap()
         };
-        assert!(matches!(fault(b" \n").await, TokenError::Empty { .. }));
-        assert!(matches!(fault(&[b'x'; 20_000]).await, TokenError::TooLarge { .. }));
-        assert!(matches!(fault(b"hunter2\nhunter3").await, TokenError::NotAHeader { .. }));
+        assert!(fault(b" \n").await.to_string().ends_with("is empty"));
+        assert!(fault(&[b'x'; 20_000]).await.to_string().contains("more than 16384 bytes"));
+        assert!(fault(b"hunter2\nhunter3").await.to_string().contains("no HTTP header"));
         assert!(!fault(b"hunter2\nhunter3").await.to_string().contains("hunter"));
-        assert!(matches!(fault(&[0xff]).await, TokenError::NotAHeader { .. }));
+        assert!(fault(&[0xff]).await.to_string().contains("no HTTP header"));
         let missing = async |path: PathBuf| {
             TokenFile::new(path).reread(Instant::now()).await.err().unwrap().to_string()
         };

@@ -1,35 +1,29 @@
 //! Tokens from logins: when to log in, and which token to send meanwhile.
 //!
 //! The client logs in at the first request, when Consul refuses the token, when the bearer token's file changes, and before the token
-//! expires. There is one login at a time, and a second one beside it only if the first gets no answer. Meanwhile requests send the
-//! previous token. It is logged out once its successor is there.
+//! expires. There is one login at a time. Meanwhile requests send the previous token. It is logged out once its successor is there.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::file::TokenFile;
 use super::pace::Pace;
 use super::{Ready, Refusal, Secret, TokenError, TokenSource};
-use crate::{Client, DEFAULT_TIMEOUT, Error, Kind, Login, Operation};
+use crate::{Client, Error, Login, Operation};
 
 /// The share of its lifetime after which a token is replaced, and the random addition to it, which spreads the logins of agents.
 const LIFE: (f64, f64) = (0.7, 0.15);
 
-/// The wait for a login's answer before another login is sent beside it, with jitter of a quarter; doubled by each. After a dead
-/// connection another login is thus possible within a short lease. A Consul that has to call the auth method's server still has the
-/// time-out of any request.
-const ALONE: Duration = Duration::from_secs(2);
+/// The time-out of a login. After a dead connection another login is thus possible within a short lease.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An auth method, and the bearer token to present to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +172,7 @@ impl Logins {
         };
         let late = |operation, target: &str| {
             let tried = client.tried(operation, target);
-            move |_| Error::new(tried, Kind::Timeout(within), "")
+            move |_| Error::late(tried, within)
         };
         let others = async {
             let until = Instant::now() + within;
@@ -248,7 +242,7 @@ impl Logins {
 
     fn over(&self, client: &Client) -> Error {
         let tried = client.tried(Operation::Login, &self.method.name);
-        Error::new(tried, Kind::BadRequest, "this client has logged out for good")
+        Error::refused(tried, "this client has logged out for good")
     }
 
     /// Boxed, since a login is itself a request. `refused`: how Consul refused the previous token.
@@ -259,8 +253,8 @@ impl Logins {
         refused: Option<Refusal>,
     ) -> BoxFuture<'static, Result<Arc<Ready>, Error>> {
         Box::pin(async move {
-            // The time-out of a login, not that of the request that started it.
-            let client = client.within(DEFAULT_TIMEOUT);
+            // Not the time-out of the request that started it.
+            let client = client.within(LOGIN_TIMEOUT);
             let asked = self.ask(&client).await;
             let (now, share) = (Instant::now(), fastrand::f64());
             match asked {
@@ -284,44 +278,14 @@ impl Logins {
         })
     }
 
-    /// The token of the first login that succeeds. The tokens of later answers are logged out.
-    async fn ask(self: &Arc<Self>, client: &Client) -> Result<Held, Error> {
-        let once = || Arc::clone(self).ask_once(client.clone());
-        let mut asked = FuturesUnordered::from_iter([once()]);
-        let mut alone = ALONE.mul_f64(0.75 + fastrand::f64() / 2.0);
-        let mut silence = pin!(sleep(alone));
-        loop {
-            tokio::select! {
-                Some(answer) = asked.next() => {
-                    if asked.is_empty() {
-                        return answer;
-                    }
-                    // Another login may still succeed; if all fail, the last error is returned.
-                    if answer.is_ok() {
-                        self.keep(|kept| kept.spawn_logout(log_out_late(client.clone(), asked)));
-                        return answer;
-                    }
-                }
-                () = &mut silence => {
-                    alone *= 2;
-                    silence.set(sleep(alone));
-                    // The client may have logged out for good meanwhile.
-                    if !self.is_over() {
-                        asked.push(once());
-                    }
-                }
-            }
-        }
-    }
-
-    async fn ask_once(self: Arc<Self>, client: Client) -> Result<Held, Error> {
+    async fn ask(&self, client: &Client) -> Result<Held, Error> {
         let AuthMethod { name, meta, .. } = &self.method;
         let nothing_sent = |error| Error::without_token(client.tried(Operation::Login, name), error);
         let sent = Instant::now();
         let bearer = self.bearer.reread(sent).await.map_err(nothing_sent)?.secret.clone();
         let Login { accessor, secret, lifetime } = client.anonymous().login(name, &bearer, meta).await?;
         client.observer().logged_in(name, &accessor);
-        let token = Ready::new(secret.expose(), None).map_err(nothing_sent)?;
+        let token = Ready::new(secret.expose(), super::GIVEN).map_err(nothing_sent)?;
         let share = LIFE.0 + LIFE.1 * fastrand::f64();
         let life = |lifetime: Duration| sent.checked_add(lifetime.mul_f64(share));
         Ok(Held { token, bearer, replace_at: lifetime.and_then(life) })
@@ -343,18 +307,6 @@ impl Logins {
         });
         self.changed.notify_one();
         sent
-    }
-}
-
-/// Logs out the tokens of logins that are answered late.
-async fn log_out_late(
-    client: Client,
-    mut late: FuturesUnordered<impl Future<Output = Result<Held, Error>> + Send + 'static>,
-) {
-    while let Some(answer) = late.next().await {
-        if let Ok(held) = answer {
-            let _ = log_out(&client, &held.token).await;
-        }
     }
 }
 
