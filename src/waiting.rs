@@ -151,8 +151,8 @@ impl Awaited {
     /// The part whose change is worth another line of text.
     fn place(&self) -> String {
         let (missing, of) = self.missing;
-        let reason = self.reason.iter().filter(|_| of == 0);
-        format!("{missing} {} {:?} {:?}", self.name, self.position.map(|(first, _)| first), reason.last())
+        let reason = self.reason.as_ref().filter(|_| of == 0);
+        format!("{missing} {} {:?} {:?}", self.name, self.position.map(|(first, _)| first), reason)
     }
 
     /// Its name, the position, the holders, and what is wrong.

@@ -1,6 +1,5 @@
 //! Explains why a required slot was not acquired in time.
 
-
 use super::{Agent, fatal};
 use crate::clock;
 use crate::duration::{seconds, show};

@@ -44,6 +44,7 @@ mod output;
 mod probe;
 mod prune;
 #[cfg(test)]
+#[path = "tests/reference.rs"]
 mod reference;
 mod reload;
 mod run;

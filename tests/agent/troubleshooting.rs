@@ -39,7 +39,6 @@ const EXEMPT: &[Exempt] = &[
     some("src/config/address.rs", &["0.0.0.0:… for every interface"], "an example in a fault"),
     some("src/config/sections/rules.rs", &["the section `workload`"], "a key's name in a fault"),
     some("src/config/kinds.rs", &["or an empty text for no file"], "the end of a fault's cure"),
-    all("src/cli/reference.rs", "the table of docs/configuration.md"),
     all("src/cli/doctor", "lines that say themselves what to do"),
     some("src/cli/run.rs", &["slotkeeper run [OPTIONS]"], "the usage"),
     some("src/cli/man.rs", &["TH ", "SH "], "manual pages"),

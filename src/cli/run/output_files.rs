@@ -66,6 +66,7 @@ impl OutputFiles {
     }
 
     /// Writes the files now, and then at intervals.
+    #[allow(clippy::disallowed_methods, reason = "its thread renews nothing: it may sleep")]
     pub(in crate::cli) fn follow(&self, metrics: &Arc<Metrics>) {
         let Some(files) = self.files.clone() else { return };
         let metrics = Arc::clone(metrics);
