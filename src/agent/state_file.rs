@@ -143,6 +143,8 @@ impl Writer {
             return if is_there { Ok(files::remove(&self.path)?) } else { Ok(()) };
         };
         if !is_there {
+            // Under another name, nobody resumes it beside this process.
+            files::overwrite(&self.file, &self.path, "")?;
             self.file = own(&self.path)?;
             self.written = None;
             warn!(path = %self.path.display(), "{FILE_RESTORED}; writing it again");
@@ -294,6 +296,10 @@ mod tests {
         fs::remove_dir_all(folder.path().join("run")).unwrap();
         writer.write(Some(&state())).unwrap();
         assert!(matches!(own(&path), Err(LockError::InUse { .. })));
+        let moved = folder.path().join("moved");
+        fs::rename(&path, &moved).unwrap();
+        writer.write(Some(&state())).unwrap();
+        assert_eq!(found(&moved), Ok(None), "the session lives");
         fs::remove_file(&path).unwrap();
         let other = own(&path).unwrap();
         assert!(matches!(writer.write(Some(&state())), Err(LockError::InUse { .. })));

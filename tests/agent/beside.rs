@@ -335,7 +335,7 @@ fn refused(mut command: Command, home: &Home, said: &[&str]) {
     let mut agent = Agent::of(command, home);
     assert_eq!(agent.ended().code(), Some(78), "{}", agent.log());
     let log = agent.log();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("ERROR")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.starts_with("slotkeeper: ")).collect();
     assert!(lines.len() == 1 && said.iter().all(|said| lines[0].contains(said)), "{log}");
 }
 

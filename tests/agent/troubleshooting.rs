@@ -41,6 +41,7 @@ const EXEMPT: &[Exempt] = &[
     some("src/config/kinds.rs", &["or an empty text for no file"], "the end of a fault's cure"),
     all("src/cli/doctor", "lines that say themselves what to do"),
     some("src/cli/run.rs", &["slotkeeper run [OPTIONS]"], "the usage"),
+    some("src/cli/mod.rs", &["see slotkeeper"], "says itself what to do"),
     some("src/cli/man.rs", &["TH ", "SH "], "manual pages"),
     some("src/cli/dev.rs", &["Consul 1.22 (2025)", "Consul-compatible server on"], "help; the greeting"),
     all("crates/consul-dev/src/api", CONSULS),

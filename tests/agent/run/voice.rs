@@ -78,7 +78,12 @@ fn the_last_line_says_what_happened_and_what_was_done() {
     assert_says(waits(&["--try"]), 75, "p/one", &["slotkeeper: p/one: no free slot", free, not_started]);
     let parts = ["timed out after 1s waiting: 1st of 1 in the queue, held by import on ", not_started];
     assert_says(waits(&["--quiet", "--timeout", "1s"]), 75, "p/one", &parts);
-    assert_says(waits(&["--quiet", "--datacenter", "no"]), 78, "p/one", &["no datacenter `no`", not_started]);
+    assert_says(
+        waits(&["--quiet", "--datacenter", "no"]),
+        78,
+        "p/one",
+        &["No path to datacenter", not_started],
+    );
     let job = waits(&["--quiet"]);
     wait_for("it to wait", || operator.keys("p/one").len() == 3);
     job.signal(Signal::TERM);
