@@ -105,7 +105,7 @@ pub(crate) fn end(Ended { exit, why }: &Ended) {
 /// Whether a line can be drawn in place: a terminal without a name cannot, as other programs see it too.
 pub(crate) fn can_draw() -> bool {
     let has_name = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
-    has_name && io::stderr().is_terminal()
+    has_name && terminal().is_some()
 }
 
 /// Draws a line in the place of the one before, cut to the width, or removes that. While another job has the terminal, nothing is
@@ -180,22 +180,25 @@ fn cut(line: &str, columns: usize) -> String {
     line.chars().take_while(fits).collect()
 }
 
-/// Writes the text if there is room for it. Returns whether it did.
-fn put(text: &str) -> bool {
+/// The terminal. It may block although it has room for some bytes, so it is opened again without that: its flags are those of all processes
+/// that have it. That of another user, as under `su`, cannot be opened.
+fn terminal() -> Option<&'static File> {
     static TERMINAL: OnceLock<Option<File>> = OnceLock::new();
-    // A terminal may block although it has room for some bytes. It is opened again for that, since its flags are those of all processes
-    // that have it.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let reopened = || open("/proc/self/fd/2", flags, Mode::empty()).ok().map(File::from);
-    let terminal = TERMINAL.get_or_init(|| io::stderr().is_terminal().then(reopened).flatten());
+    TERMINAL.get_or_init(|| io::stderr().is_terminal().then(reopened).flatten()).as_ref()
+}
+
+/// Writes the text if there is room for it. Returns whether it did.
+fn put(text: &str) -> bool {
     let out = io::stderr();
     let mut wanted = [PollFd::new(&out, PollFlags::OUT)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let has_room = poll(&mut wanted, Some(&at_once)).is_ok_and(|ready| ready > 0)
         && wanted[0].revents().contains(PollFlags::OUT);
     has_room
-        && match terminal {
-            Some(terminal) => (&*terminal).write_all(text.as_bytes()),
+        && match terminal() {
+            Some(mut terminal) => terminal.write_all(text.as_bytes()),
             None => out.lock().write_all(text.as_bytes()),
         }
         .is_ok()

@@ -203,7 +203,8 @@ impl Agent {
         let before = Arc::clone(&parts.status.borrow());
         let is_run = parts.command.is_some();
         // Under `slotkeeper run`, SIGHUP goes to the command.
-        let signals = (!is_run).then(ReloadSignals::default);
+        let file = parts.source.keys().next().and_then(|path| std::path::absolute(path).ok());
+        let signals = (!is_run).then(|| ReloadSignals { file, ..ReloadSignals::default() });
         let (begun, configuration) = (before.id, Configuration { signals, ..before.configuration.clone() });
         let config = &parts.config;
         let beside = config.workload.as_ref().map(Beside::of).transpose()?;

@@ -144,9 +144,9 @@ impl Writer {
         };
         if !is_there {
             // Under another name, nobody resumes it beside this process.
+            self.written = None;
             files::overwrite(&self.file, &self.path, "")?;
             self.file = own(&self.path)?;
-            self.written = None;
             warn!(path = %self.path.display(), "{FILE_RESTORED}; writing it again");
         }
         if self.written.as_ref() != Some(state) {
@@ -163,12 +163,18 @@ impl Writer {
     }
 }
 
-/// Locks the file. One that another user may read or may have written is replaced.
+/// Locks the file. One that another user has made or may write to is replaced.
 fn own(path: &Path) -> Result<File, LockError> {
     files::make_folder(path)?;
-    let file = files::lock(path)?;
-    let Err(why) = files::check_own(&file) else { return Ok(file) };
-    ignored(path, &why.to_string());
+    let why = match files::lock(path) {
+        Ok(file) => match files::check_own(&file) {
+            Ok(()) => return Ok(file),
+            Err(why) => why.to_string(),
+        },
+        Err(LockError::File(error)) if error.is_denied() && path.exists() => error.to_string(),
+        Err(error) => return Err(error),
+    };
+    ignored(path, &why);
     files::remove(path)?;
     files::lock(path)
 }

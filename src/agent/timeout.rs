@@ -2,6 +2,8 @@
 
 use super::{Agent, fatal};
 use crate::clock;
+use crate::config::LogLevel;
+use crate::console;
 use crate::duration::{seconds, show};
 use crate::exit::Exit;
 use crate::waiting::{holder, list};
@@ -24,6 +26,10 @@ impl Agent {
         let exit = fatal::exit_at_the_bound(kinds.0, kinds.1, reached);
         let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
         let wait = entry.and_then(|entry| entry.wait).unwrap_or_default();
+        if wait.is_zero() && kinds == (None, None) && self.parts.config.log.level == LogLevel::Error {
+            // Whoever tries and wants to hear of failures alone expects that the slot may be taken.
+            console::expect(Exit::Timeout);
+        }
         let obstacle = obstacle.filter(|_| wait.is_zero() || exit == Exit::Config).map(|one| &one.why);
         let permanent = failure.filter(|one| fatal::exit_of_failure(one.kind).is_some()).map(|one| &one.text);
         let (label, awaited) = (self.labels.title(name), self.awaited().filter(|_| !wait.is_zero()));

@@ -107,6 +107,14 @@ impl Reload {
                  files by itself; for an explicit reload, set control.listen"
             );
         };
+        let own = std::path::absolute(&self.config)?;
+        if let Some(file) = signals.file.as_ref().filter(|file| **file != own) {
+            bail!(
+                "nothing was sent to process {pid}, which answers at {address}: its configuration is {}; name it by --config, or set the \
+                 variables of the agent that is meant, such as SLOTKEEPER_HTTP_LISTEN",
+                file.display()
+            );
+        }
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| is_agent(pid));
         let process = process.with_context(|| {
             format!("the agent that answers is not process {pid} here: it runs in another container; run the command in that one")

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::io::Errno;
@@ -15,8 +14,7 @@ use super::run::{CommandFlags, OutputFiles};
 use super::{Ended, Exit, exit_of_faults};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::clock;
-use crate::config::{Config, Control, Listen, Loaded, LogFormat, LogLevel};
-use crate::console;
+use crate::config::{Config, Control, Listen, Loaded, LogFormat};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket};
 use crate::files::FileError;
@@ -99,14 +97,6 @@ async fn read_and_start(
     }
     if matches!(purpose, Purpose::Command(..)) {
         warn_if_nested(&config);
-        let tries = config
-            .entries()
-            .filter(|entry| entry.is_required())
-            .all(|entry| entry.wait == Some(Duration::ZERO));
-        if tries && config.log.level == LogLevel::Error {
-            // Whoever tries and wants to hear of failures alone expects that the slot may be taken.
-            console::expect(Exit::Timeout);
-        }
     }
     let ended = Box::pin(start(config, (read_config, source), purpose, signals, log)).await;
     Ok(ended.unwrap_or_else(|failure| {

@@ -47,6 +47,11 @@ impl FileError {
         Self { what, path: path.to_owned(), advice, misplaced: false, cause }
     }
 
+    /// The system denies it to this user.
+    pub fn is_denied(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::PermissionDenied
+    }
+
     /// Something else is at `path`, such as "it is a folder".
     pub fn misplaced(path: &Path, found: &'static str) -> Self {
         let advice = match found {

@@ -1,5 +1,7 @@
 //! The configuration in force.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::reload_report::Reloaded;
@@ -19,6 +21,8 @@ pub struct Configuration {
 /// Reloads by SIGHUP. `slotkeeper reload` reads here what became of its signal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadSignals {
+    /// The configuration file; null without one.
+    pub file: Option<PathBuf>,
     /// The signals that the agent has received.
     pub received: u64,
     /// The number of the last one that is answered.

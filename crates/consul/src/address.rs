@@ -112,7 +112,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let text = text.trim();
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
-        let (https, default_port) = match scheme.to_ascii_lowercase().as_str() {
+        let (https, default_port) = match scheme {
             "http" => (false, 80),
             "https" => (true, 443),
             "unix" => return socket_path(rest).map(Self::Unix),
@@ -197,7 +197,6 @@ mod tests {
             ("127.0.0.1:8500", http(false, "127.0.0.1:8500", "")),
             ("consul.local", http(false, "consul.local:80", "")),
             ("http://consul:8500/", http(false, "consul:8500", "")),
-            ("HTTPS://consul:8501", http(true, "consul:8501", "")),
             ("https://consul.example", http(true, "consul.example:443", "")),
             ("https://gateway/consul/eu/", http(true, "gateway:443", "/consul/eu")),
             ("gateway:80/consul", http(false, "gateway:80", "/consul")),
@@ -220,6 +219,7 @@ mod tests {
             "http://:8500",
             "http:///v1",
             "ftp://x",
+            "HTTPS://x",
             "http://x:0",
             "http://x:99999",
             "http://x:+80",

@@ -23,8 +23,6 @@ const MAX_UNANSWERED: u32 = 2;
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of sessions that a search looks for. Any is a proof, and an operator may have destroyed some of them.
 const MAX_SOUGHT_SESSIONS: usize = 3;
-/// The maximum life of a session without a renewal: twice Consul's maximum TTL.
-const MAX_REMEMBERED: Duration = Duration::from_secs(48 * 60 * 60);
 
 /// The state of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,9 +172,7 @@ impl Selection {
     /// The destination of a request now.
     pub(super) fn route(&mut self, now: Instant) -> Route {
         if self.needs_proof && !self.is_leased(now) {
-            // The next session may be another cluster's.
             self.needs_proof = false;
-            self.sessions.clear();
         }
         let Self { used: at, generation, moves, .. } = *self;
         let is_untried = !self.answered && self.entries.len() > 1;
@@ -205,8 +201,8 @@ impl Selection {
 
     /// Records a new session.
     pub(super) fn created(&mut self, session: &str, lease_ends: Instant, now: Instant) {
-        // The end of some was never seen.
-        self.sessions.retain(|_, ends| now.saturating_duration_since(*ends) < MAX_REMEMBERED);
+        // The others are no proof any more: after a restart, they may be another cluster's.
+        self.sessions.retain(|_, ends| *ends > now);
         self.sessions.insert(session.to_owned(), lease_ends);
     }
 

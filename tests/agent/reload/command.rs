@@ -202,9 +202,17 @@ fn reload_fails_without_an_agent_that_answers() {
     assert_eq!((super::reloaded(&agent), super::reloaded(&second)), (0, 1));
     assert_eq!(second.terminate(), Some(0));
     assert_eq!(reload(&agent, &home).0, Some(0));
-    // Its own configuration is on a file system that does not answer.
+    // With the configuration of another one, it is not signalled.
+    let (code, said) = reload_at(&[BINARY], agent.address(), &other, &[]);
+    let its = format!("its configuration is {}; name it by --config", home.path("config.yaml").display());
+    assert!(code == Some(1) && said.contains(&its), "{code:?} {said}");
+    assert_eq!(super::reloaded(&agent), 1);
+    // The agent alone sees its configuration on a file system that does not answer.
     super::stuck::pipe(&home.path("config.yaml"));
-    let (code, said) = reload_at(&[BINARY], agent.address(), &other, &["--timeout", "300ms"]);
+    let [from, to] = [&other, &home].map(|home| home.path("config.yaml").display().to_string());
+    let script = format!("mount --bind {from} {to} && exec \"$0\" \"$@\"");
+    let apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", &script, BINARY];
+    let (code, said) = reload_at(&apart, agent.address(), &home, &["--timeout", "300ms"]);
     assert!(code == Some(1) && said.contains("has not answered SIGHUP within 300ms"), "{code:?} {said}");
     agent.signal(Signal::KILL);
     agent.ended();
