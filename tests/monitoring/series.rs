@@ -144,7 +144,7 @@ fn histograms_have_few_buckets_and_only_entries_with_leases_have_series_of_them(
         assert!(count <= most, "{series} has {count} buckets");
     }
     // Quoted in docs/metrics.md.
-    for (name, count) in [("s", 52), ("l", 43)] {
+    for (name, count) in [("s", 51), ("l", 42)] {
         let label = format!("semaphore=\"{name}\"");
         assert_eq!(samples.iter().filter(|sample| sample.contains(&label)).count(), count, "{name}");
     }
