@@ -24,7 +24,7 @@ use slotkeeper_semaphore::{Identity, Moment, Wall};
 pub use agent::{Agent, Check, Session};
 pub use changes::{Change, Event, Id, Subject};
 use configuration::ConfigurationReport;
-pub use configuration::{Configuration, LastReload, ReloadSignals, SignalAnswer};
+pub use configuration::{Configuration, LastReload, ReloadSignals, SignalAnswer, pid_namespace};
 pub use consul::{Address, AddressState, ConsulReport};
 pub use entry::Entry;
 pub use lease::{Lease, Mode};

@@ -46,7 +46,7 @@ use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::session_node::Sessions;
 use crate::shutdown::{SignalRequest, SignalRequests};
-use crate::status::{Configuration, ReloadSignals, Snapshot};
+use crate::status::{Configuration, ReloadSignals, Snapshot, pid_namespace};
 use crate::telemetry;
 use crate::waiting::Wait;
 use crate::watchdog::{HEARTBEAT, Watchdog};
@@ -204,7 +204,8 @@ impl Agent {
         let is_run = parts.command.is_some();
         // Under `slotkeeper run`, SIGHUP goes to the command.
         let file = parts.source.keys().next().and_then(|path| std::path::absolute(path).ok());
-        let signals = (!is_run).then(|| ReloadSignals { file, ..ReloadSignals::default() });
+        let pid_namespace = pid_namespace();
+        let signals = (!is_run).then(|| ReloadSignals { file, pid_namespace, ..ReloadSignals::default() });
         let (begun, configuration) = (before.id, Configuration { signals, ..before.configuration.clone() });
         let config = &parts.config;
         let beside = config.workload.as_ref().map(Beside::of).transpose()?;

@@ -168,7 +168,10 @@ fn own(path: &Path) -> Result<File, LockError> {
     files::make_folder(path)?;
     let why = match files::lock(path) {
         Ok(file) => match files::check_own(&file) {
-            Ok(()) => return Ok(file),
+            Ok(()) => {
+                files::make_private(&file);
+                return Ok(file);
+            }
             Err(why) => why.to_string(),
         },
         Err(LockError::File(error)) if error.is_denied() && path.exists() => error.to_string(),
@@ -207,6 +210,8 @@ fn read(file: &File) -> Result<Option<Left>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const SESSION: &str = "5e550000-0000-4000-8000-000000000000";
@@ -234,9 +239,11 @@ mod tests {
         let writer = left(&path);
         assert!(matches!(own(&path), Err(LockError::InUse { .. })));
         drop(writer);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let Left { resume, ttl } = found(&path).unwrap().unwrap();
         assert_eq!((resume.session.as_str(), ttl), (SESSION, Duration::from_secs(30)));
         assert_eq!(resume.prefixes, state().prefixes);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         // A file that was moved is the same one.
         let moved = folder.path().join("moved");
         fs::rename(&path, &moved).unwrap();

@@ -1,6 +1,6 @@
 //! `slotkeeper reload`: reloads the local agent's configuration.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use clap::Args;
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, header};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -22,7 +22,7 @@ use super::{Exit, block_on, print_message};
 use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
 use crate::duration::{self, show};
 use crate::escape::escape_control_chars;
-use crate::status::{SignalAnswer, Status};
+use crate::status::{SignalAnswer, Status, pid_namespace};
 
 /// Time between two looks for the agent's answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -115,10 +115,11 @@ impl Reload {
                 file.display()
             );
         }
-        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| is_agent(pid));
-        let process = process.with_context(|| {
-            format!("the agent that answers is not process {pid} here: it runs in another container; run the command in that one")
-        })?;
+        ensure!(
+            signals.pid_namespace == pid_namespace(),
+            "the agent that answers is not process {pid} here: it runs in another container; run the command in that one"
+        );
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context(NOT_AN_AGENT)?;
         kill_process(process, Signal::HUP)
             .with_context(|| format!("cannot signal the agent, process {pid}"))?;
         let until = Instant::now() + self.timeout;
@@ -130,7 +131,7 @@ impl Reload {
             if let Some(answer) = answered.and_then(|signals| signals.answer.clone()) {
                 return Ok(answer);
             }
-            ensure!(is_agent(pid), "the agent, process {pid}, ended during the reload");
+            ensure!(test_kill_process(process).is_ok(), "the agent, process {pid}, ended during the reload");
             ensure!(
                 Instant::now() < until,
                 "the agent, process {pid}, has not answered SIGHUP within {}; see its log",
@@ -144,15 +145,6 @@ impl Reload {
 async fn status(address: &str, within: Duration) -> anyhow::Result<Status> {
     let answer = local::get(address, "/v1/status", within).await?;
     serde_json::from_str(&answer.text).map_err(|_| anyhow::anyhow!(NOT_AN_AGENT))
-}
-
-/// Whether the process with that number is an agent. In another container the number is another process's.
-fn is_agent(pid: u32) -> bool {
-    let read = |process: &str, file: &str| fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
-    let pid = pid.to_string();
-    let arguments = read(&pid, "cmdline");
-    read(&pid, "comm") == read("self", "comm")
-        && arguments.split(|byte| *byte == 0).any(|one| one == b"agent")
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin {}

@@ -115,6 +115,11 @@ fn in_use(file: &Path, path: &Path) -> LockError {
     LockError::InUse { path: path.to_owned(), pid }
 }
 
+/// Lets only this user read and write the file, as far as the file system has modes.
+pub fn make_private(file: &File) {
+    let _ = file.set_permissions(Permissions::from_mode(MODE));
+}
+
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     // Without following another user's link, and without blocking on a pipe.
@@ -122,7 +127,10 @@ fn open(path: &Path) -> io::Result<File> {
     options.read(true).write(true).mode(MODE).custom_flags(flags);
     match options.clone().create_new(true).open(path) {
         // The umask has reduced the mode above.
-        Ok(made) => made.set_permissions(Permissions::from_mode(MODE)).map(|()| made),
+        Ok(made) => {
+            make_private(&made);
+            Ok(made)
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
         Err(error) => Err(error),
     }

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use thiserror::Error;
 
 pub use kept::KeptFile;
-pub use lock::{LockError, beside, check_unlocked, is_at, lock, lock_beside};
+pub use lock::{LockError, beside, check_unlocked, is_at, lock, lock_beside, make_private};
 
 /// A folder where a file is configured.
 const FOUND_FOLDER: &str = "it is a folder";

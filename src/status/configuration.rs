@@ -1,5 +1,6 @@
 //! The configuration in force.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -23,12 +24,19 @@ pub struct Configuration {
 pub struct ReloadSignals {
     /// The configuration file; null without one.
     pub file: Option<PathBuf>,
+    /// The namespace of the agent's process id, as the inode of `/proc/self/ns/pid`; 0 if it is unknown.
+    pub pid_namespace: u64,
     /// The signals that the agent has received.
     pub received: u64,
     /// The number of the last one that is answered.
     pub answered: u64,
     /// Its answer.
     pub answer: Option<SignalAnswer>,
+}
+
+/// The namespace of this process's id, as the inode of `/proc/self/ns/pid`; 0 if it is unknown.
+pub fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
 }
 
 /// The outcome of a reload.
