@@ -36,7 +36,8 @@ const REQUEST_BUCKETS: &[f64] = &[0.01, 0.1, 1.0];
 pub struct Metrics {
     registry: Registry,
     /// The semaphores and locks that have series. A scrape that goes by an older status must not bring back the series of a
-    /// semaphore that was removed. The value: whether there are series of leases.
+    /// semaphore that was removed. The value: whether there are series of leases. Locked while series are made, removed and
+    /// read: a scrape shows all of a semaphore or none.
     present: Mutex<BTreeMap<String, bool>>,
     semaphores: SemaphoreMetrics,
     agent: AgentMetrics,
@@ -56,19 +57,16 @@ impl Metrics {
 
     /// Creates every series of a semaphore. `lends`: in mode `on_demand`, with series of leases.
     pub fn add_semaphore(&self, name: &str, lends: bool) {
-        self.add(name, lends);
+        let mut present = self.present();
+        add(&mut present, name, lends);
         self.semaphores.add_semaphore(name, lends);
     }
 
     /// Creates every series of a lock. `lends`: in mode `on_demand`, with series of leases.
     pub fn add_lock(&self, name: &str, lends: bool) {
-        self.add(name, lends);
+        let mut present = self.present();
+        add(&mut present, name, lends);
         self.semaphores.add_lock(name, lends);
-    }
-
-    /// The series of leases stay until the name is removed: an earlier entry of that name may have leases left.
-    fn add(&self, name: &str, lends: bool) {
-        *self.present().entry(name.to_owned()).or_default() |= lends;
     }
 
     /// Removes the series of a semaphore or lock that was removed from the configuration.
@@ -121,14 +119,23 @@ impl Metrics {
     ///
     /// A metric cannot be encoded: a programming error.
     pub fn text(&self, snapshot: &Snapshot, now: Moment, wall: Wall) -> prometheus::Result<String> {
-        self.set_gauges(snapshot, now, wall);
-        encode(&self.registry.gather())
+        let families = {
+            let present = self.present();
+            self.set_gauges(snapshot, &present, now, wall);
+            self.registry.gather()
+        };
+        encode(&families)
     }
 
     fn present(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
         // A panic while the lock was held leaves a valid map.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The series of leases stay until the name is removed: an earlier entry of that name may have leases left.
+fn add(present: &mut BTreeMap<String, bool>, name: &str, lends: bool) {
+    *present.entry(name.to_owned()).or_default() |= lends;
 }
 
 /// Counts the requests to Consul.

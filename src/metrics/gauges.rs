@@ -7,9 +7,15 @@ use crate::status::{Entry, Lease, Mode, Semaphore, Snapshot, State};
 use slotkeeper_semaphore::{Moment, Wall};
 
 impl Metrics {
-    pub(super) fn set_gauges(&self, snapshot: &Snapshot, now: Moment, wall: Wall) {
+    /// `present` are the semaphores and locks that have series.
+    pub(super) fn set_gauges(
+        &self,
+        snapshot: &Snapshot,
+        present: &BTreeMap<String, bool>,
+        now: Moment,
+        wall: Wall,
+    ) {
         let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
-        let present = self.present();
         // A removed entry whose leases remain may have the same name as a configured one. Configured entries come first in the status,
         // and so set the gauges last.
         let semaphores = snapshot.semaphores.iter().rev().filter(|one| present.contains_key(&one.entry.name));
@@ -31,13 +37,13 @@ impl Metrics {
                 slot: semaphore.slot_indexes.first().copied(),
                 ..Share::of(&semaphore.entry, all, lease_is_fresh)
             };
-            self.set_share(&share, lends(&present, name[0]), now, wall);
+            self.set_share(&share, lends(present, name[0]), now, wall);
         }
         for lock in snapshot.locks.iter().rev().filter(|one| present.contains_key(&one.entry.name)) {
             self.semaphores.holders.with_label_values(&[&lock.entry.name]).set(lock.leader.is_some().into());
             let all = snapshot.locks.iter().map(|one| &one.entry);
             let share = Share::of(&lock.entry, all, lease_is_fresh);
-            self.set_share(&share, lends(&present, &lock.entry.name), now, wall);
+            self.set_share(&share, lends(present, &lock.entry.name), now, wall);
         }
         let session = snapshot.session.as_ref();
         self.agent.session_expiry.set(date(session.and_then(|session| session.lease_ends), wall));
