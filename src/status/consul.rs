@@ -19,7 +19,7 @@ pub enum AddressState {
 /// One of Consul's addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// The address as configured; with the IP address where its name has several.
+    /// The address as configured.
     #[serde(default)]
     pub address: String,
     /// Its state.

@@ -192,7 +192,7 @@ pub trait Observer: Send + Sync {
     /// A login failed, with another error than the previous one. `has_token`: the client still has an earlier token and sends it.
     fn login_failed(&self, _error: &Error, _has_token: bool) {}
 
-    /// The client uses another address, or refuses an address that may belong to another cluster.
+    /// The client uses another address, or refuses an address that does not show the session.
     fn addresses(&self, _news: &AddressNews) {}
 }
 
