@@ -6,9 +6,13 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-env-changed=SLOTKEEPER_REVISION");
+    // `cargo run` passes the variable on to the program, which warns of unknown variables of its own prefix.
+    if let Ok(revision) = std::env::var("SLOTKEEPER_REVISION") {
+        return println!("cargo::rustc-env=BUILD_REVISION={revision}");
+    }
     let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     // A package, or sources that are a part of another repository, have no `.git` of their own.
-    if !is_release || std::env::var_os("SLOTKEEPER_REVISION").is_some() || !Path::new(".git").exists() {
+    if !is_release || !Path::new(".git").exists() {
         return;
     }
     let git = |arguments: &[&str]| {
@@ -21,6 +25,6 @@ fn main() {
         (git(&["rev-parse", "--git-path", "logs/HEAD"]), git(&["rev-parse", "HEAD"]))
     {
         println!("cargo::rerun-if-changed={log}");
-        println!("cargo::rustc-env=SLOTKEEPER_REVISION={commit}");
+        println!("cargo::rustc-env=BUILD_REVISION={commit}");
     }
 }

@@ -22,7 +22,7 @@ use slotkeeper_semaphore::{LockKeyState, SessionId, View, plan};
 pub(super) struct Destroy {
     #[command(flatten)]
     change: Change,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None)]
     consent: Consent,
 }
 

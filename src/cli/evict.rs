@@ -33,14 +33,15 @@ pub(super) struct Evict {
     change: Change,
     /// The session, as `slotkeeper sessions PREFIX` shows it, or at least four characters of it; or the participant's name or process
     /// id. It must be unique.
+    #[arg(help_heading = None)]
     session: String,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None)]
     consent: Consent,
     /// Remove it at once, although its workload may still run: for a participant that does not respond.
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     force: bool,
     /// How long to wait until the participant is out. With 0s, do not wait.
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse, help_heading = None)]
     wait: Duration,
 }
 
@@ -135,7 +136,8 @@ impl Evict {
                  It notices when it responds again."
             }
             (MembershipKind::Holds, false) => {
-                "It is notified at once and stops its workload; its slots are released when the workload has stopped."
+                "It is notified at once: `run` stops its command, an agent calls `on_lost`. Its slots are released when the workload has \
+                 stopped, or has had its time."
             }
             (MembershipKind::Holds, true) => {
                 "It is a foreign client, so its slots are free at once, and the next holder's workload may run beside its own. \

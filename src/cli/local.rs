@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::config::{self, Environment, Faults, Overrides};
+use crate::status::{ReloadSignals, Status, pid_namespace};
 
 /// The default of http.listen.
 const DEFAULT: &str = "127.0.0.1:9377";
@@ -70,6 +71,21 @@ pub(super) enum NoAnswer {
 }
 
 impl LocalAgent {
+    /// What is wrong where the agent that answers at `address` has another configuration file than --config names. In another container a
+    /// file may have another path.
+    pub(super) async fn is_another(&self, address: &str, within: Duration) -> Option<String> {
+        let own = self.config.as_ref()?;
+        let answer = get(address, "/v1/status", within).await.ok()?;
+        let status: Status = serde_json::from_str(&answer.text).ok()?;
+        let signals = status.reload_signals().filter(|signals| signals.pid_namespace == pid_namespace())?;
+        let file = other_file(signals, own).ok()??;
+        Some(format!(
+            "the agent at {address} has the configuration {}, not {}; set another http.listen, or SLOTKEEPER_HTTP_LISTEN, for one of them",
+            file.display(),
+            own.display()
+        ))
+    }
+
     /// Where the agent listens, as `host:port`.
     pub(super) fn address(&self) -> Result<String, NoAnswer> {
         Ok(match (&self.address, &self.config) {
@@ -82,6 +98,12 @@ impl LocalAgent {
             (None, None) => DEFAULT.to_owned(),
         })
     }
+}
+
+/// The agent's configuration file, if it is not the one at `own`.
+pub(super) fn other_file<'a>(signals: &'a ReloadSignals, own: &Path) -> io::Result<Option<&'a PathBuf>> {
+    let own = std::path::absolute(own)?;
+    Ok(signals.file.as_ref().filter(|file| **file != own))
 }
 
 /// Checked during parsing, so that a bad address is a usage error. `off` is valid in the variable, for the agent.

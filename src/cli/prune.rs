@@ -29,7 +29,7 @@ const NAMED: usize = 20;
 pub(super) struct Prune {
     #[command(flatten)]
     change: Change,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None)]
     consent: Consent,
 }
 

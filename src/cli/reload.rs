@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::local::{self, NOT_AN_AGENT, exchange_over};
+use super::local::{self, NOT_AN_AGENT, exchange_over, other_file};
 use super::output::ResultOutput;
 use super::{Exit, block_on, print_message};
 use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
@@ -107,8 +107,7 @@ impl Reload {
                  files by itself; for an explicit reload, set control.listen"
             );
         };
-        let own = std::path::absolute(&self.config)?;
-        if let Some(file) = signals.file.as_ref().filter(|file| **file != own) {
+        if let Some(file) = other_file(signals, &self.config)? {
             bail!(
                 "nothing was sent to process {pid}, which answers at {address}: its configuration is {}; name it by --config, or set the \
                  variables of the agent that is meant, such as SLOTKEEPER_HTTP_LISTEN",

@@ -23,7 +23,7 @@ pub(super) struct SetLimit {
     #[command(flatten)]
     change: Change,
     /// The new limit.
-    #[arg(value_name = "N", value_parser = number_of_slots)]
+    #[arg(value_name = "N", value_parser = number_of_slots, help_heading = None)]
     limit: u32,
 }
 

@@ -27,8 +27,8 @@ const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Block until the local agent holds every required slot.
 ///
-/// Exits with 0 once it does, with 75 if it does not within --timeout, with 69 if no agent answers in that time, and with 128 and the
-/// number of a signal that arrives. The command also waits for an agent that has not started. Meanwhile standard error shows what is
+/// Exits with 0 once it does, with 75 if it does not within --timeout, with 69 if no agent answers in that time, with 78 if that agent has
+/// another configuration than --config, and with 128 and the number of a signal that arrives. The command also waits for an agent that has not started. Meanwhile standard error shows what is
 /// missing, on a terminal in one line that is updated.
 #[derive(Debug, Args)]
 pub(super) struct Wait {
@@ -72,6 +72,10 @@ impl Wait {
             exit = waiting.wait() => Ok(exit),
             Some(signal) = signals.next() => Err(signal),
         };
+        let is_done = matches!(ended, Ok(Exit::Done));
+        if is_done && let Some(other) = self.agent.is_another(&waiting.address, ANSWER_TIMEOUT).await {
+            return Ok(Ended::because(Exit::Config, other));
+        }
         Ok(match ended {
             Ok(exit @ (Exit::Timeout | Exit::Unavailable)) => {
                 Ended::because(exit, format!("timed out waiting for the agent to be ready: {}", waiting.last))

@@ -39,7 +39,11 @@ pub struct FileError {
 impl FileError {
     /// The file cannot be opened or created.
     pub fn open(path: &Path, cause: io::Error) -> Self {
-        let advice = "see that its folder is there and writable for this user";
+        let denied = cause.kind() == io::ErrorKind::PermissionDenied && path.exists();
+        let advice = match denied {
+            true => "it belongs to another user: remove it, or configure another path",
+            false => "see that its folder is there and writable for this user",
+        };
         Self::new("open", path, advice, cause)
     }
 

@@ -37,7 +37,7 @@ impl AgentMetrics {
             reload_successful: make.gauge("config_last_reload_successful", "Whether the last reload of the configuration succeeded (1) or not (0)")?,
         };
         let build = make.gauges("build_info", "Version and revision of the running program; always 1", &["version", "revision"])?;
-        let revision = option_env!("SLOTKEEPER_REVISION").unwrap_or("unknown");
+        let revision = option_env!("BUILD_REVISION").unwrap_or("unknown");
         build.with_label_values(&[env!("CARGO_PKG_VERSION"), revision]).set(1);
         make.registry.register(Box::new(Process::of_this()))?;
         metrics.initialise();

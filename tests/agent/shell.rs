@@ -34,6 +34,12 @@ fn wait_probe_and_status_ask_the_local_agent() {
     assert_eq!(run(&["wait", a[0], a[1]]).0, Some(0));
     assert_eq!(run(&["wait", "--timeout", "0s", a[0], a[1]]).0, Some(0), "it asks once");
     assert_eq!(run(&["wait", "--timeout", "0s", b[0], b[1]]).0, Some(75));
+    // Another agent may have the address of the one that is meant.
+    let configs = [&home_a, &home_b].map(|home| home.path("config.yaml").to_str().unwrap().to_owned());
+    assert_eq!(run(&["wait", "--config", &configs[0], a[0], a[1]]).0, Some(0));
+    let (code, _, said) = run(&["wait", "--config", &configs[1], a[0], a[1]]);
+    assert_eq!(code, Some(78));
+    assert!(said.contains(&format!("has the configuration {}, not {}", configs[0], configs[1])), "{said}");
     let (code, _, said) = run(&["wait", "--timeout", "100ms", b[0], b[1]]);
     assert_eq!(code, Some(75));
     assert!(said.contains("waiting, 1 of 1 in the queue"), "{said}");
