@@ -19,7 +19,7 @@ mod poll;
 mod prefix_snapshot;
 pub mod rings;
 
-pub use inspection::{Found, Inspection, Participant, ParticipantState, SessionRow, age, ttl_seconds, word};
+pub use inspection::{Found, Inspection, Participant, ParticipantState, SessionRow, age, word};
 pub use poll::Poll;
 pub use prefix_snapshot::{PrefixSnapshot, SESSIONS, Watch};
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::translate;
 use crate::bridge;
 use crate::session_node::Sessions;
 use slotkeeper_consul::{Client, Read};
@@ -39,7 +38,7 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, sessions: 
             let configured = sessions.spec.ttl;
             Work::Request(Box::pin(async move {
                 let answer = bridge::renew(&client, &session, timeout).await;
-                Event::SessionRenewed(sent, answer.map(|session| translate::ttl(&session, configured)))
+                Event::SessionRenewed(sent, answer.map(|session| session.ttl.unwrap_or(configured)))
             }))
         }
         Command::DestroySession { session } => Work::Request(Box::pin(async move {

@@ -1,8 +1,6 @@
 //! Translates the configuration into settings of the core and of a session, and into the configured part of the status. The patterns
 //! have no `..`, so that no key is forgotten.
 
-use std::time::Duration;
-
 use crate::config::{self, Entry, Mode, SessionNode};
 use crate::log_events::GROUP_HELD_IN_PART;
 use crate::session_node::Sessions;
@@ -174,9 +172,4 @@ pub(super) fn identity(identity: &config::Identity) -> Identity {
         pid: Some(std::process::id()),
     }
     .shown()
-}
-
-/// The TTL of a renewed session. Consul returns the text of its creator, such as `30s` or `1m30s`.
-pub(super) fn ttl(session: &slotkeeper_consul::Session, configured: Duration) -> Duration {
-    crate::duration::parse(&session.ttl).unwrap_or(configured)
 }

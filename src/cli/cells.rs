@@ -6,7 +6,7 @@ use super::session_ids::SessionIds;
 use super::table::{Column, NONE, always, unless, wide};
 use crate::duration;
 use crate::escape::printable;
-use crate::operator::{Inspection, Participant, ttl_seconds, word};
+use crate::operator::{Inspection, Participant, word};
 use slotkeeper_consul::Session;
 use slotkeeper_semaphore::Identity;
 
@@ -35,9 +35,7 @@ fn column<'a>(header: &'static str, ids: &'a SessionIds<'_>) -> Column<'a, Parti
         "KEYS" => plain(|one| joined(&one.keys, " ")),
         "SINCE" => more(|one| cell(one.since.as_deref())),
         "NODE" => plain(|one| of_session(one, |session| cell(Some(&session.node)))),
-        "TTL" => plain(|one| {
-            of_session(one, |session| ttl_seconds(session).map_or(NONE.into(), duration::of_seconds))
-        }),
+        "TTL" => plain(|one| of_session(one, |session| session.ttl.map_or(NONE.into(), duration::age))),
         "BEHAVIOR" => more(|one| of_session(one, |session| word(&session.behavior))),
         "LOCK-DELAY" => {
             more(|one| of_session(one, |session| format!("{}s", session.lock_delay.as_secs_f64())))

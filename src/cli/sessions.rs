@@ -143,18 +143,17 @@ mod tests {
     use slotkeeper_consul::{Behavior, Session};
     use slotkeeper_semaphore::Identity;
 
-    fn session(id: &str, ttl: &str) -> Session {
+    fn session(id: &str, ttl: Option<Duration>) -> Session {
         Session {
             id: id.into(),
             name: "slotkeeper".into(),
             node: "vm".into(),
             behavior: Behavior::Delete,
-            ttl: ttl.into(),
+            ttl,
             lock_delay: Duration::from_millis(1500),
             node_checks: vec!["serfHealth".into()],
             service_checks: vec!["web".into()],
             create_index: 7,
-            modify_index: 7,
         }
     }
 
@@ -189,9 +188,9 @@ mod tests {
             node_checks: Vec::new(),
             service_checks: Vec::new(),
             behavior: Behavior::Release,
-            ..session("b", "")
+            ..session("b", None)
         };
-        let rows = [session("a", "1m30s"), hostile]
+        let rows = [session("a", Some(Duration::from_secs(90))), hostile]
             .map(|session| Participant { session: session.into(), ..Participant::default() });
         assert_eq!(
             table_of(None, rows.into(), Layout::WIDE),
@@ -211,7 +210,9 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
             pid: Some(1),
             ..Identity::default()
         };
-        let row = |id: &str, state| participant(state, SessionRow::from(session(id, "30s")));
+        let row = |id: &str, state| {
+            participant(state, SessionRow::from(session(id, Some(Duration::from_secs(30)))))
+        };
         let foreign = Participant {
             priority: None,
             since: None,
@@ -257,15 +258,13 @@ a        held   2         vm pid 7  2m1s  vm    30s
 
     #[test]
     fn json_has_every_field_and_seconds() {
-        let row = serde_json::to_value(SessionRow::from(session("a", "1.5m"))).unwrap();
+        let row =
+            serde_json::to_value(SessionRow::from(session("a", Some(Duration::from_secs(90))))).unwrap();
         let expected = json!({
             "session": "a", "found": true, "name": "slotkeeper", "node": "vm", "ttl_seconds": 90.0, "behavior": "delete",
             "lock_delay_seconds": 1.5, "node_checks": ["serfHealth"], "service_checks": ["web"], "create_index": 7,
         });
         assert_eq!(row, expected);
-        for endless in ["", "0s", "-3s", "soon"] {
-            assert_eq!(operator::ttl_seconds(&session("a", endless)), None, "{endless}");
-        }
         let missing = SessionRow { id: "d".into(), ..SessionRow::default() };
         let dead = participant(ParticipantState::Dead, missing);
         let dead = serde_json::to_value(dead).unwrap();

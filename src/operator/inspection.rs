@@ -1,7 +1,7 @@
 //! What an operator sees of a prefix: its kind, its record and its participants, joined from keys and sessions. Pure.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
@@ -162,7 +162,7 @@ impl Serialize for SessionRow {
             "found": found.is_some(),
             "name": found.map(|session| &session.name),
             "node": found.map(|session| &session.node),
-            "ttl_seconds": found.and_then(ttl_seconds),
+            "ttl_seconds": found.and_then(|session| session.ttl).map(|ttl| ttl.as_secs_f64()),
             "behavior": found.map(|session| session.behavior),
             "lock_delay_seconds": found.map(|session| session.lock_delay.as_secs_f64()),
             "node_checks": found.map(|session| &session.node_checks),
@@ -171,12 +171,6 @@ impl Serialize for SessionRow {
         });
         fields.serialize(serializer)
     }
-}
-
-/// The TTL, if the session has one.
-pub fn ttl_seconds(session: &Session) -> Option<f64> {
-    let nanos = u64::try_from(slotkeeper_consul_dev::duration::parse(&session.ttl).ok()?).ok()?;
-    (nanos > 0).then(|| Duration::from_nanos(nanos).as_secs_f64())
 }
 
 /// A session with a role at a prefix, as its keys show it.
@@ -336,6 +330,8 @@ pub(super) fn participants(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::PrefixSnapshot;
     use super::*;
     use slotkeeper_consul::Behavior;
@@ -360,12 +356,11 @@ mod tests {
             name: "n".into(),
             node: "vm".into(),
             behavior: Behavior::Delete,
-            ttl: "30s".into(),
+            ttl: Some(Duration::from_secs(30)),
             lock_delay: Duration::ZERO,
             node_checks: Vec::new(),
             service_checks: Vec::new(),
             create_index: 1,
-            modify_index: 1,
         }
     }
 

@@ -67,19 +67,19 @@ fn every_key_is_stored_as_it_is_written() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for (keys, ttl, behavior, lock_delay, name) in [
-        ("", "45s", Behavior::Delete, Duration::from_secs(15), "slotkeeper s:"),
+        ("", 45, Behavior::Delete, Duration::from_secs(15), "slotkeeper s:"),
         // Zero has to be sent: what is left out is 15 s to Consul.
-        ("lock_delay: 0s", "45s", Behavior::Delete, Duration::ZERO, "slotkeeper s:"),
+        ("lock_delay: 0s", 45, Behavior::Delete, Duration::ZERO, "slotkeeper s:"),
         (
             "ttl: 1m30s, lock_delay: 1500ms, behavior: release",
-            "90s",
+            90,
             Behavior::Release,
             Duration::from_millis(1500),
             "slotkeeper s:",
         ),
         (
             "ttl: 24h, lock_delay: 60s, name: the night's import",
-            "86400s",
+            86_400,
             Behavior::Delete,
             Duration::from_secs(60),
             "the night's import",
@@ -88,7 +88,7 @@ fn every_key_is_stored_as_it_is_written() {
         let mut agent = start(&consul, keys, "");
         agent.await_ready();
         let session = session(&operator, &agent);
-        assert_eq!((session.ttl.as_str(), session.behavior), (ttl, behavior), "{keys}");
+        assert_eq!((session.ttl, session.behavior), (Some(Duration::from_secs(ttl)), behavior), "{keys}");
         let called = format!("{name} {} pid {}", host(), agent.pid());
         assert_eq!((session.lock_delay, &*session.name), (lock_delay, &*called), "{keys}");
         assert_eq!(session.node, "slotkeeper");

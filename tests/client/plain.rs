@@ -25,7 +25,7 @@ async fn a_session_lives_and_ends() {
     let session = client.session_info(&id, Read::consistent()).await.unwrap().value.unwrap();
     // All of it arrived, so the body had a length.
     assert_eq!((session.id.as_str(), session.name.as_str()), (id.as_str(), "client test"));
-    assert_eq!((session.ttl.as_str(), session.behavior), ("30s", Behavior::Delete));
+    assert_eq!((session.ttl, session.behavior), (Some(asked.ttl), Behavior::Delete));
     assert_eq!(session.lock_delay, asked.lock_delay);
     assert_eq!(client.session_renew(&id).await.unwrap(), session);
     assert_eq!(client.session_list(Read::default()).await.unwrap().value, [session]);

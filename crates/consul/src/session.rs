@@ -54,9 +54,9 @@ pub struct Session {
     pub node: String,
     /// What happens to its keys when it ends.
     pub behavior: Behavior,
-    /// The TTL as its creator wrote it, such as `30s` or `1m30s`; empty without one.
-    #[serde(default, rename = "TTL")]
-    pub ttl: String,
+    /// The TTL; `None` without one, and for a text that is no TTL of Consul's.
+    #[serde(default, rename = "TTL", deserialize_with = "ttl")]
+    pub ttl: Option<Duration>,
     /// The time for which its keys stay locked for others after it is invalidated.
     #[serde(default, deserialize_with = "nanoseconds")]
     pub lock_delay: Duration,
@@ -68,8 +68,6 @@ pub struct Session {
     pub service_checks: Vec<String>,
     /// The Raft index of its creation.
     pub create_index: u64,
-    /// The Raft index of its last change. A renewal is no change.
-    pub modify_index: u64,
 }
 
 #[derive(Serialize)]
@@ -85,6 +83,9 @@ struct Create<'a> {
     node_checks: &'a [String],
     service_checks: Vec<ServiceCheck<'a>>,
 }
+
+/// Consul's maximum for a TTL.
+const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The address of a node that nothing runs on. Consul demands one and does not use it.
 const NO_ADDRESS: &str = "127.0.0.1";
@@ -170,9 +171,7 @@ impl Client {
                 let tried = self.tried(Operation::SessionRenew, id);
                 Error::undecodable(tried, "it does not list the session")
             })?;
-        // Consul's maximum, if the TTL in the answer cannot be parsed.
-        let ttl = humantime::parse_duration(&renewed.ttl).unwrap_or(Duration::from_secs(24 * 60 * 60));
-        self.leased(id, sent, ttl, false);
+        self.leased(id, sent, renewed.ttl.unwrap_or(MAX_TTL), false);
         Ok(renewed)
     }
 
@@ -257,6 +256,12 @@ fn go_duration(duration: Duration) -> String {
     }
 }
 
+/// Consul returns the text of the session's creator, such as `1m30s` or `1.5m`.
+fn ttl<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    let ttl = humantime::parse_duration(&String::deserialize(input)?).ok();
+    Ok(ttl.filter(|ttl| !ttl.is_zero() && *ttl <= MAX_TTL))
+}
+
 fn nanoseconds<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
     u64::deserialize(input).map(Duration::from_nanos)
 }
@@ -295,6 +300,20 @@ mod tests {
         assert_eq!((checked.node_checks, checked.service_checks), (vec![], vec!["web".to_owned()]));
         let new = r#"{"ID":"a","Name":"n","Node":"vm","LockDelay":0,"Behavior":"delete","TTL":"30s","NodeChecks":[],
             "ServiceChecks":null,"Namespace":"x","CreateIndex":14,"ModifyIndex":15}"#;
-        assert_eq!(serde_json::from_str::<Session>(new).unwrap().ttl, "30s");
+        assert_eq!(serde_json::from_str::<Session>(new).unwrap().ttl, Some(Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn a_ttl_is_read_as_its_creator_wrote_it() {
+        let read = |text: &str| ttl(serde_json::Value::from(text)).unwrap();
+        for (text, seconds) in
+            [("30s", 30), ("1m30s", 90), ("1.5m", 90), ("15000ms", 15), ("1h0m30s", 3630), ("24h", 86_400)]
+        {
+            assert_eq!(read(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
+        // The last one is beyond what a clock can hold.
+        for endless in ["", "0s", "-3s", "soon", "24h1s", "500000000000y"] {
+            assert_eq!(read(endless), None, "{endless}");
+        }
     }
 }

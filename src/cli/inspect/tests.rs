@@ -26,12 +26,11 @@ fn session(id: &str) -> Session {
         name: "slotkeeper".into(),
         node: "vm".into(),
         behavior: Behavior::Delete,
-        ttl: "30s".into(),
+        ttl: Some(Duration::from_secs(30)),
         lock_delay: Duration::from_secs(15),
         node_checks: vec!["serfHealth".into()],
         service_checks: Vec::new(),
         create_index: 7,
-        modify_index: 7,
     }
 }
 
