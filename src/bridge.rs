@@ -496,12 +496,12 @@ mod tests {
     fn a_message_ends_with_the_keys_that_may_correct_the_error() {
         for (operation, kind, detail, end) in [
             (
-                Operation::KvPut,
+                Operation::Txn,
                 Kind::Denied,
                 "no token was sent",
                 ": set consul.token_file, --token-file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN",
             ),
-            (Operation::KvPut, Kind::Denied, "why", ": why"),
+            (Operation::Txn, Kind::Denied, "why", ": why"),
             (
                 Operation::SessionCreate,
                 Kind::Denied,
@@ -515,25 +515,25 @@ mod tests {
                 "see session.node (--node), session.node_checks and session.service_checks in the configuration",
             ),
             (
-                Operation::KvPut,
+                Operation::Txn,
                 Kind::Refused,
                 "No path to datacenter",
                 "no such datacenter; correct consul.datacenter (--datacenter)",
             ),
             (
-                Operation::KvPut,
+                Operation::Txn,
                 Kind::NotConsul,
                 "invalid peer certificate: UnknownIssuer",
                 "; set consul.tls.ca_file, --ca-file or CONSUL_CACERT to the file of the authority that signed it",
             ),
             (
-                Operation::KvPut,
+                Operation::Txn,
                 Kind::NotSent,
                 "not reached: Connection refused",
                 "is Consul listening there? (consul.address, --http-addr, CONSUL_HTTP_ADDR)",
             ),
             (
-                Operation::KvPut,
+                Operation::Txn,
                 Kind::NotSent,
                 "not reached: dns error",
                 "dns error; correct the host in the address (consul.address, --http-addr, CONSUL_HTTP_ADDR)",
@@ -548,7 +548,7 @@ mod tests {
         let token = Some(Box::new(slotkeeper_consul::TokenError::Login(Box::new(login))));
         let said = message(&slotkeeper_consul::Error {
             token,
-            ..error(Operation::KvPut, Kind::Denied, "nothing was sent: why")
+            ..error(Operation::Txn, Kind::Denied, "nothing was sent: why")
         });
         assert!(
             said.ends_with(

@@ -215,7 +215,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use slotkeeper_consul::{Put, Settings, Unobserved};
+    use slotkeeper_consul::{Settings, Txn, TxnOp, Unobserved};
     use slotkeeper_consul_dev::Server;
     use slotkeeper_semaphore::{Moment, Op, plan};
 
@@ -231,8 +231,9 @@ mod tests {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let client = client_of(&server.addr().to_string());
         tokio::spawn(server.run(std::future::pending()));
-        let record = br#"{"Limit":1,"Holders":[]}"#;
-        assert!(client.kv_put("p/.lock", record, Put::Cas(0), 0).await.unwrap());
+        let value = br#"{"Limit":1,"Holders":[]}"#.to_vec();
+        let write = TxnOp::Cas { key: "p/.lock".into(), value, flags: 0, index: 0 };
+        assert!(matches!(client.txn(&[write]).await, Ok(Txn::Committed(_))));
         client
     }
 

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotkeeper::internals::clock;
-use slotkeeper_consul::{Client, Put, Read, Settings, Unobserved};
+use slotkeeper_consul::{Client, Read, Settings, Unobserved};
 use slotkeeper_semaphore::Moment;
 use tokio::process::Command;
 
 use crate::latencies::Latencies;
 use crate::play::Manner;
+use crate::support::kv::{Put, put};
 use crate::turns::Turn;
 use crate::work::Work;
 
@@ -55,7 +56,7 @@ pub(crate) async fn wake(consul: SocketAddr) -> Latencies {
         let sent = async {
             tokio::time::sleep(PACE).await;
             let sent = clock::now();
-            write(&writer).await;
+            write(&writer, Put::Cas(index)).await;
             sent
         };
         let ((next, woken), sent) = tokio::join!(woken(&reader, index), sent);
@@ -72,7 +73,7 @@ async fn between_commands(consul: SocketAddr) -> Latencies {
     for _ in 0..TRIALS {
         let first = async {
             let turn = command(folder.path(), "first", PACE).await;
-            write(&writer).await;
+            write(&writer, Put::Cas(index)).await;
             turn
         };
         let second = async {
@@ -92,15 +93,15 @@ async fn pair(consul: SocketAddr) -> (Client, Client, u64) {
     let settings = Settings { address: format!("http://{consul}").parse().unwrap(), ..Settings::default() };
     let client = || Client::new(&settings, Arc::new(Unobserved)).unwrap();
     let (writer, reader) = (client(), client());
-    write(&writer).await;
+    write(&writer, Put::Plain).await;
     let index = reader.kv_get(KEY, Read::default()).await.unwrap().index;
     (writer, reader, index)
 }
 
 /// Writes what was not there before: Consul tells of no write that changes nothing.
-async fn write(writer: &Client) {
+async fn write(writer: &Client, condition: Put<'_>) {
     let value = clock::now().since_boot().as_nanos().to_string();
-    writer.kv_put(KEY, value.as_bytes(), Put::Plain, 0).await.unwrap();
+    assert!(put(writer, KEY, value.as_bytes(), condition, 0).await.unwrap());
 }
 
 /// The index after the one given, and when it was known.

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::assert_harmless;
 use crate::{bridge, operator};
 use slotkeeper_consul::{
-    Address, Behavior, Client, Put, Read, Secret, SessionSpec, Settings, TokenSource, Unobserved,
+    Address, Behavior, Client, Read, Secret, SessionSpec, Settings, TokenSource, Unobserved,
 };
 use slotkeeper_semaphore::{Op, View};
 
@@ -129,8 +129,6 @@ async fn ask(client: &Client, asked: u8) -> Result<(), String> {
         }
         b'i' => client.logout().await.map_err(said),
         b'j' => client.leader().await.map(drop).map_err(said),
-        b'k' => client.kv_put("k", b"v", Put::Cas(1), 0).await.map(drop).map_err(said),
-        b'l' => client.kv_delete("k", None).await.map(drop).map_err(said),
         _ => {
             let scene = operator::Watch::new(client, "p").next().await.map_err(|error| error.to_string())?;
             let _ = scene.inspect().participants();

@@ -240,7 +240,7 @@ mod tests {
 
     use super::super::poll::WAIT;
     use super::*;
-    use slotkeeper_consul::{Put, Settings, Unobserved};
+    use slotkeeper_consul::{Settings, Txn, TxnOp, Unobserved};
     use slotkeeper_consul_dev::Server;
     use slotkeeper_semaphore::LOCK_FLAGS;
 
@@ -251,16 +251,17 @@ mod tests {
             Settings { address: server.addr().to_string().parse().unwrap(), ..Settings::default() };
         let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
         tokio::spawn(server.run(pending()));
-        client.kv_put("p", b"", Put::Plain, LOCK_FLAGS).await.unwrap();
+        let put = async |key: &str, value: &str, flags| {
+            let (key, value) = (key.to_owned(), value.as_bytes().to_vec());
+            let ops = [TxnOp::Delete { key: key.clone() }, TxnOp::Cas { key, value, flags, index: 0 }];
+            assert!(matches!(client.txn(&ops).await, Ok(Txn::Committed(_))));
+        };
+        put("p", "", LOCK_FLAGS).await;
         let mut watch = Watch::new(&client, "p");
         assert!(matches!(watch.next().await.unwrap().inspect().found, Found::Lock { .. }));
         for (key, value) in [("p", "x"), ("p/.lock", r#"{"Limit":1,"Holders":[]}"#), ("p/.lock", "y")] {
-            let (next, put) = tokio::join!(
-                // Well before the watch reads in any case.
-                timeout(WAIT / 2, watch.next()),
-                client.kv_put(key, value.as_bytes(), Put::Plain, 0)
-            );
-            assert!(put.unwrap());
+            // Well before the watch reads in any case.
+            let (next, ()) = tokio::join!(timeout(WAIT / 2, watch.next()), put(key, value, 0));
             let snapshot = next.expect("a change that is noticed").unwrap();
             let pair = snapshot.pairs.iter().find(|pair| pair.key == key).unwrap();
             assert_eq!(pair.value, value.as_bytes());

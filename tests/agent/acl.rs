@@ -3,8 +3,7 @@
 use std::fs;
 
 use slotkeeper::internals::log_events;
-use slotkeeper_consul::{Code, Operation};
-use slotkeeper_consul::{Put, Secret, Settings, TokenSource};
+use slotkeeper_consul::{Code, Operation, Secret, Settings, TokenSource};
 
 use crate::consul::Consul;
 use crate::http::request_with;
@@ -14,6 +13,7 @@ use crate::process::{Agent, Home};
 use crate::sessions::sessions;
 use crate::set_limit::set_limit;
 use crate::support::consul::Setup;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 mod filtered;

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use slotkeeper::internals::log_events;
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// A semaphore `service/s` whose one slot a foreign client holds.

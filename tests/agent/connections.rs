@@ -15,11 +15,11 @@ use rustix::net::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use serde_json::json;
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// More than any listener takes in at once.

@@ -4,13 +4,13 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use slotkeeper::internals::log_events::{CONFIGURATION_WARNING, RUN_IN_RUN};
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::inspect::operate;
 use crate::operator::Operator;
 use crate::process::{BINARY, Lodger};
 use crate::support::crossed::Crossed;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 fn entry(name: &str, more: &str) -> String {

@@ -11,7 +11,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 
 use crate::acl::{ROOT, STRANGER, WORKER, denying_with, put_acl};
 use crate::consul::Consul;
@@ -23,6 +22,7 @@ use crate::sessions::ConsulLock;
 use crate::stub::Stub;
 use crate::support::authority::Authority;
 use crate::support::consul::Setup;
+use crate::support::kv::Put;
 use crate::support::relay::{End, Relay};
 use crate::wait_for;
 

@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::hold::{ONE, home};
 use crate::http::request;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// Streams that an agent has places for.

@@ -8,11 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use slotkeeper_consul::Put;
-
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home, is_running};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const PREFIX: &str = "service/writers";

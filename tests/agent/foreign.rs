@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use slotkeeper::internals::log_events;
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::hold::home;
@@ -14,6 +13,7 @@ use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home};
 use crate::run::job::{Job, run};
 use crate::set_limit::set_limit;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const MAP_FLAGS: u64 = 16_210_313_421_097_356_768;
@@ -411,7 +411,7 @@ fn a_waiter_with_an_oversized_contender_stalls_no_other() {
     // With `held` in it, the transaction that grants it its slot would have more than 512 KiB.
     let pod = "x".repeat(390 * 1024);
     let entry = format!(r#"{{"slotkeeper":1,"state":"waiting","slots":1,"who":{{"pod":"{pod}"}}}}"#);
-    operator.put(&format!("service/s/{big}"), &entry, Put::Acquire(&big), 0);
+    operator.acquire_with_large(&format!("service/s/{big}"), &entry, &big, 0);
     let home = home(&consul);
     let mut agent = Agent::start(&home);
     agent.await_state("waiting");

@@ -10,6 +10,7 @@ use slotkeeper_consul::{Code, Operation};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 pub(crate) const ONE: &str = "session: {ttl: 10s}\nsemaphores: [{name: s, prefix: service/s, limit: 1}]";
@@ -50,9 +51,7 @@ fn a_held_slot_is_reported_everywhere_and_nothing_is_left() {
         assert_eq!(agent.metric(series), value, "{series}");
     }
     // An acquisition takes four writes: the session, the contender key, the transaction that lists all waiters, and the slot.
-    for (operation, count) in
-        [(Operation::SessionCreate, 1.0), (Operation::Txn, 3.0), (Operation::KvPut, 0.0)]
-    {
+    for (operation, count) in [(Operation::SessionCreate, 1.0), (Operation::Txn, 3.0)] {
         assert_eq!(agent.requests(operation, Code::Ok), count, "{operation:?}");
     }
     // A whole TTL passes twice; the session is renewed and nothing is lost.
@@ -112,9 +111,9 @@ fn several_semaphores_share_a_session_and_readiness_waits_for_the_required_ones(
     let foreigner = operator.create_session();
     let taken = format!(r#"{{"Limit":1,"Holders":["{foreigner}"]}}"#);
     for name in ["b", "c"] {
-        operator.put(&format!("p/{name}/.lock"), &taken, slotkeeper_consul::Put::Plain, 0);
+        operator.put(&format!("p/{name}/.lock"), &taken, Put::Plain, 0);
         let key = format!("p/{name}/{foreigner}");
-        operator.put(&key, "", slotkeeper_consul::Put::Acquire(&foreigner), 0);
+        operator.put(&key, "", Put::Acquire(&foreigner), 0);
     }
     let home = Home::new();
     home.configure(

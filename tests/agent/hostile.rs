@@ -6,11 +6,11 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use slotkeeper::internals::log_events;
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// Clears the screen in three ways, begins a line that looks like a log's, turns the text around, is HTML, and ends a C string.
@@ -50,8 +50,9 @@ fn said(arguments: &[&str], consul: &str) -> String {
 /// held, a prefix and a key where something else lies.
 fn plant(operator: &Operator, text: &str) {
     let [holder, waiter, leader] = [(); 3].map(|()| operator.create_session());
-    let put =
-        |key: &str, value: &str, session: &str, flags| operator.put(key, value, Put::Acquire(session), flags);
+    let put = |key: &str, value: &str, session: &str, flags| {
+        operator.acquire_with_large(key, value, session, flags);
+    };
     put(&format!("service/s/{holder}"), &entry("held", text), &holder, 0);
     put(&format!("service/s/{waiter}"), text, &waiter, 0);
     let record = json!({"Limit": 2, "Holders": [holder, text], "Next": [text], text: text});

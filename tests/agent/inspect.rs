@@ -5,12 +5,12 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{BINARY, Lodger};
 use crate::sessions::ConsulLock;
+use crate::support::kv::Put;
 use crate::terminal::Shell;
 use crate::wait_for;
 

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::inspect::agent;
 use crate::operator::Operator;
 use crate::process::BINARY;
 use crate::stub::Stub;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const PREFIX: &str = "service/s";

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use slotkeeper_consul::{Client, Put, Settings, TxnOp, Unobserved};
+use slotkeeper_consul::{Client, Settings, TxnOp, Unobserved};
 use slotkeeper_consul_dev::Server;
 
 use crate::consul::Consul;
@@ -13,6 +13,7 @@ use crate::inspect::{agent, operate};
 use crate::operator::Operator;
 use crate::process::{BINARY, Home};
 use crate::sessions::ConsulLock;
+use crate::support::kv::Put;
 use crate::terminal::Shell;
 use crate::wait_for;
 

@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 
 use crate::consul::Newer;
 use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const LISTED: usize = 100;

@@ -2,13 +2,13 @@
 
 use rustix::process::Signal;
 use slotkeeper::internals::log_events;
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::hold::{ONE, home};
 use crate::http::request;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 fn lost(agent: &Agent, reason: &str) -> f64 {

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::inspect::{agent, operate};
 use crate::operator::Operator;
 use crate::process::BINARY;
 use crate::sessions::ConsulLock;
+use crate::support::kv::Put;
 use crate::terminal::Shell;
 use crate::wait_for;
 

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use slotkeeper_consul::Put;
 use slotkeeper_consul::{Code, Operation};
 
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::Lodger;
+use crate::support::kv::Put;
 use crate::support::proxy::Proxy;
 use crate::support::traffic::{Asked, Kind};
 use crate::wait_for;

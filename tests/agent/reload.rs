@@ -13,6 +13,7 @@ use crate::consul::Newer;
 use crate::hold::ONE;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::support::proxy::Proxy;
 use crate::support::traffic::Kind;
 use crate::wait_for;
@@ -89,7 +90,7 @@ fn a_request_from_before_a_reload_does_not_delay_a_drain() {
 fn a_policy_that_becomes_set_writes_the_limit() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
-    operator.put("p/.lock", r#"{"Limit":3,"Holders":[]}"#, slotkeeper_consul::Put::Cas(0), 0);
+    operator.put("p/.lock", r#"{"Limit":3,"Holders":[]}"#, Put::Cas(0), 0);
     let home = Home::new();
     home.configure(&consul.address(), "semaphores: [{name: a, prefix: p, limit: 5}]");
     let mut agent = Agent::start(&home);

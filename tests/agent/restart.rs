@@ -10,6 +10,7 @@ use crate::consul::Consul;
 use crate::hold::ONE;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::support::proxy::{Fault, Proxy};
 use crate::wait_for;
 
@@ -41,7 +42,7 @@ fn a_restarted_agent_resumes_its_session_with_slot_and_token() {
     agent.ended();
     wait_for("another second", || now() > since);
     let record = operator.record("service/s").to_string().replace("\"Limit\":1", "\"Limit\":3");
-    operator.put("service/s/.lock", &record, slotkeeper_consul::Put::Plain, 0);
+    operator.put("service/s/.lock", &record, Put::Plain, 0);
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!((agent.session(), &agent.semaphore()["fencing_token"]), (session, &token));

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 use slotkeeper_semaphore::Identity;
 
 use crate::consul::Consul;
@@ -15,6 +14,7 @@ use crate::http::request;
 use crate::inspect::operate;
 use crate::operator::Operator;
 use crate::process::Lodger;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const PREFIX: &str = "service/s";

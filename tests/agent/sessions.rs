@@ -4,12 +4,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::http;
 use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home, Lodger};
+use crate::support::kv::Put;
 use crate::support::ports::Ports;
 use crate::wait_for;
 

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const PREFIX: &str = "service/s";

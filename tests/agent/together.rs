@@ -2,12 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use slotkeeper_consul::Put;
-
 use crate::consul::Newer;
 use crate::inspect::operate;
 use crate::operator::Operator;
 use crate::process::{Agent, Home, Lodger};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// A home that wants a slot of each, in this order.

@@ -3,10 +3,11 @@
 use std::fs;
 
 use serde_json::Value;
-use slotkeeper_consul::{Address, Error, Fault, Kind, Put, Read, Secret, TokenSource, Txn, TxnOp};
+use slotkeeper_consul::{Address, Error, Fault, Kind, Read, Secret, TokenSource, Txn, TxnOp};
 
 use crate::consul::{Consul, Setup};
-use crate::{client, client_with, spec, stub};
+use crate::support::kv::{Put, put};
+use crate::{client, client_with, spec, stub, write};
 
 /// The management token of [`denying`].
 const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
@@ -49,22 +50,18 @@ async fn a_token_opens_what_its_policy_says() {
     let anonymous = client(consul.addr());
     let worker = client_with(consul.addr(), TokenSource::Value(Secret::new(secret.clone())));
 
-    let error = anonymous.kv_put("jobs/a", b"", Put::Plain, 0).await.unwrap_err();
-    assert!(
-        error.kind == Kind::Denied && error.detail.contains("no token was sent") && !error.outcome_unknown(),
-        "{error}"
-    );
-    assert!(error.to_string().contains("no token was sent"), "{error}");
+    let error = anonymous.kv_get("jobs/a", Read::default()).await.unwrap_err();
+    assert!(error.kind == Kind::Denied && error.detail.contains("no token was sent"), "{error}");
     assert!(matches!(anonymous.session_create(&spec()).await, Err(Error { kind: Kind::Denied, .. })));
 
     let session = worker.session_create(&spec()).await.unwrap();
-    assert!(worker.kv_put("jobs/a", b"", Put::Acquire(&session), 0).await.unwrap());
+    assert!(put(&worker, "jobs/a", b"", Put::Acquire(&session), 0).await.unwrap());
     assert_eq!(worker.kv_list("jobs/", Read::consistent()).await.unwrap().value.len(), 1);
     let error = worker.kv_get("else/a", Read::default()).await.unwrap_err();
     assert!(error.kind == Kind::Denied && !format!("{error} {error:?}").contains(&secret), "{error}");
     let ops = [
-        TxnOp::Set { key: "jobs/b".into(), value: Vec::new(), flags: 0 },
-        TxnOp::Set { key: "else/b".into(), value: Vec::new(), flags: 0 },
+        TxnOp::Cas { key: "jobs/b".into(), value: Vec::new(), flags: 0, index: 0 },
+        TxnOp::Cas { key: "else/b".into(), value: Vec::new(), flags: 0, index: 0 },
     ];
     let Txn::RolledBack(faults) = worker.txn(&ops).await.unwrap() else { panic!("committed") };
     assert_eq!((faults[0].op_index, faults[0].fault), (1, Fault::Denied));
@@ -79,17 +76,17 @@ async fn a_token_file_is_read_again_after_a_refusal() {
     let file = folder.path().join("token");
     let client = client_with(consul.addr(), TokenSource::File(file.clone()));
 
-    let error = client.kv_put("jobs/a", b"", Put::Plain, 0).await.unwrap_err();
-    assert!(error.kind == Kind::NotSent && error.token.is_some() && !error.outcome_unknown(), "{error}");
+    let error = write(&client, "jobs/a").await.unwrap_err();
+    assert!(error.kind == Kind::NotSent && error.token.is_some(), "{error}");
 
     fs::write(&file, "00000000-dead-beef-0000-000000000000\n").unwrap();
-    let error = client.kv_put("jobs/a", b"", Put::Plain, 0).await.unwrap_err();
+    let error = write(&client, "jobs/a").await.unwrap_err();
     assert!(error.kind == Kind::Denied && error.to_string().contains("token"), "{error}");
     assert!(!format!("{error} {error:?}").contains("dead-beef"), "{error}");
 
     // Within the second in which the file is not looked at: the refusal is what makes it.
     fs::write(&file, format!("{secret}\n")).unwrap();
-    assert!(client.kv_put("jobs/a", b"", Put::Plain, 0).await.unwrap());
+    assert!(write(&client, "jobs/a").await.unwrap());
 }
 
 #[tokio::test]
@@ -101,11 +98,10 @@ async fn a_token_that_is_deleted_is_followed_by_its_successor() {
     let file = folder.path().join("token");
     fs::write(&file, old).unwrap();
     let client = client_with(consul.addr(), TokenSource::File(file.clone()));
-    let set = [TxnOp::Set { key: "jobs/a".into(), value: Vec::new(), flags: 0 }];
-    assert!(matches!(client.txn(&set).await.unwrap(), Txn::Committed(_)));
+    assert!(write(&client, "jobs/a").await.unwrap());
 
     let path = format!("/v1/acl/token/{accessor}");
     assert_eq!(stub::http(consul.addr().clone(), "DELETE", path, &root, "").await.0, 200);
     fs::write(&file, token(consul.addr(), &root).await.0).unwrap();
-    assert!(matches!(client.txn(&set).await.unwrap(), Txn::Committed(_)));
+    assert!(write(&client, "jobs/a").await.unwrap());
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotkeeper_consul::{
-    Address, AddressState, AuthMethod, Client, Error, Put, Read, Secret, Settings, TokenSource, Unobserved,
+    Address, AddressState, AuthMethod, Client, Kind, Read, Secret, Settings, TokenSource, Unobserved,
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::consul::nobody;
 use crate::stub::{Act, Stub};
 use crate::support::embedded::Embedded;
+use crate::support::kv::{Put, put};
 use crate::support::proxy::{Fault, Proxy};
-use crate::{acl, spec};
+use crate::{acl, spec, write};
 
 /// The shortest of the times after which the client goes on without what a look at the addresses has still to show.
 const LOOK: Duration = Duration::from_millis(1500);
@@ -37,6 +38,8 @@ fn serve(request: &str, peer: &str) -> Act {
         Act::json(200, &format!(r#"{{"ID":"{ID}"}}"#))
     } else if request.contains("session/renew") || request.contains("session/info") {
         Act::json(200, &session())
+    } else if request.contains("/v1/txn") {
+        Act::committed()
     } else if request.starts_with("PUT") {
         Act::json(200, "true")
     } else {
@@ -72,10 +75,6 @@ fn both(one: &Stub, other: &Stub) -> Client {
     of(&format!("{},{}", one.addr(), other.addr()))
 }
 
-async fn put(client: &Client, key: &str) -> Result<bool, Error> {
-    client.kv_put(key, b"x", Put::Plain, 0).await
-}
-
 /// What was written there.
 fn writes(stub: &Stub) -> Vec<String> {
     let line = |request: String| request.lines().next().unwrap_or_default().to_owned();
@@ -106,13 +105,13 @@ async fn the_next_address_is_used_if_no_server_listens() {
     let (written, used) = in_time(async || {
         let stub = server("1").await;
         let client = of(&format!("{one},{}", stub.addr()));
-        (put(&client, "k").await, state(&client, &stub))
+        (write(&client, "k").await, state(&client, &stub))
     })
     .await;
     assert!(written.unwrap(), "the first request succeeds already");
     assert_eq!(used, AddressState::Used);
     // Where none answers, the error has what was tried.
-    let error = put(&of(&format!("{one},{other}")), "k").await.unwrap_err().to_string();
+    let error = write(&of(&format!("{one},{other}")), "k").await.unwrap_err().to_string();
     assert!(error.contains(&one) && error.contains(&other), "{error}");
 }
 
@@ -136,7 +135,7 @@ async fn the_next_address_is_used_where_tls_fails() {
             ..Settings::default()
         };
         let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
-        (put(&client, "k").await, state(&client, &stub))
+        (write(&client, "k").await, state(&client, &stub))
     })
     .await;
     assert!(written.unwrap());
@@ -153,7 +152,7 @@ async fn the_next_address_is_used_where_a_balancer_has_no_backend() {
         .await;
         let second = server("1").await;
         let client = both(&first, &second);
-        assert!(put(&client, "k").await.unwrap());
+        assert!(write(&client, "k").await.unwrap());
         let moved = async {
             while state(&client, &second) != AddressState::Used {
                 let _ = client.kv_get("fail", Read::default()).await;
@@ -169,7 +168,7 @@ async fn a_single_address_gets_no_extra_requests() {
     let stub = server("1").await;
     let client = of(&stub.addr().to_string());
     client.session_create(&spec()).await.unwrap();
-    put(&client, "k").await.unwrap();
+    write(&client, "k").await.unwrap();
     assert_eq!(stub.seen().len(), 2);
 }
 
@@ -190,14 +189,14 @@ async fn the_address_that_shows_the_session_is_used_for_long_polls_too() {
         };
         timeout(TIMEOUT, hangs).await.unwrap();
         let read = client.kv_get("fail", Read::default()).await;
-        let written = put(&client, "k").await;
+        let written = write(&client, "k").await;
         (read, written, writes(&second), timeout(TIMEOUT, poll).await)
     })
     .await;
     // A read is sent to the next one at once, a write is not: a proxy may have passed it on.
     assert!(read.unwrap().value.is_none());
     assert!(written.unwrap());
-    assert_eq!(writes, ["PUT /v1/kv/k?flags=0 HTTP/1.1"]);
+    assert_eq!(writes, ["PUT /v1/txn? HTTP/1.1"]);
     let polled = polled.expect("the long poll goes on at the other one");
     assert!(polled.unwrap().unwrap().value.is_none());
 }
@@ -226,7 +225,7 @@ async fn while_a_session_lives_no_address_without_it_is_written_to() {
         client.session_create(&spec()).await.unwrap();
         assert!(client.kv_get("fail", Read::default()).await.is_err(), "{what}");
         for _ in 0..3 {
-            assert!(put(&client, "k").await.is_err(), "{what}");
+            assert!(write(&client, "k").await.is_err(), "{what}");
             assert!(client.session_renew(ID).await.is_err(), "{what}");
         }
         assert_eq!(state(&client, &first), AddressState::Used, "{what}");
@@ -266,9 +265,9 @@ async fn after_the_session_a_move_without_proof_ends_what_was_before() {
     };
     timeout(TIMEOUT, moved).await.unwrap();
     // What it has learnt may be another cluster's.
-    assert!(put(&client, "k").await.is_err());
+    assert!(write(&client, "k").await.is_err());
     assert_eq!(writes(&second), [""; 0]);
-    assert!(put(&client.bound(), "k").await.unwrap());
+    assert!(write(&client.bound(), "k").await.unwrap());
 }
 
 /// The address may be another cluster's, although nothing was read at the first one.
@@ -296,8 +295,8 @@ async fn a_session_that_was_asked_for_before_a_move_without_proof_does_not_count
     };
     let (created, ()) = tokio::join!(client.session_create(&spec), moves);
     let error = created.unwrap_err();
-    assert!(error.outcome_unknown() && error.to_string().contains("another cluster"), "{error}");
-    assert!(put(&client, "k").await.unwrap(), "nothing was read there");
+    assert!(error.kind == Kind::Unknown && error.to_string().contains("another cluster"), "{error}");
+    assert!(write(&client, "k").await.unwrap(), "nothing was read there");
 }
 
 /// As a reload makes one, with other certificates.
@@ -311,7 +310,7 @@ async fn a_client_that_continues_uses_the_same_address() {
         let after = both(&first, &second).in_place_of(&before);
         // Before it has asked anything.
         let used = state(&after, &second);
-        let written = put(&after, "k").await;
+        let written = write(&after, "k").await;
         (used, written, writes(&first), writes(&second).len())
     })
     .await;
@@ -347,7 +346,7 @@ async fn the_session_of_an_earlier_process_leads_to_its_cluster() {
         let mut done = 0;
         for _ in 0..3 {
             done += usize::from(client.session_renew(ID).await.is_ok());
-            done += usize::from(put(&client, "k").await.is_ok());
+            done += usize::from(write(&client, "k").await.is_ok());
         }
         (done, writes(&other))
     })
@@ -421,7 +420,7 @@ async fn the_least_policy_shows_the_session() {
         // A key of the trial's own: the session of the one before may have locked it.
         let key = format!("jobs/{session}");
         let read = client.kv_get(&key, Read::default()).await;
-        let locked = client.kv_put(&key, b"", Put::Acquire(&session), 0).await;
+        let locked = put(&client, &key, b"", Put::Acquire(&session), 0).await;
         let states: Vec<_> = client.addresses().into_iter().map(|(_, state)| state).collect();
         (read, locked, states)
     })

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use slotkeeper_consul::{Put, Read, TxnOp};
+use slotkeeper_consul::Read;
 
 use crate::stub::{Act, Stub};
-use crate::{client, spec};
+use crate::{client, spec, write};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const SESSION: &str = r#"[{"ID":"a","Node":"n","Behavior":"delete","CreateIndex":1,"ModifyIndex":1}]"#;
@@ -15,7 +15,7 @@ async fn stub() -> Stub {
     Stub::choosing(|_, request| match request {
         _ if request.contains("session/create") => Act::json(200, r#"{"ID":"a"}"#),
         _ if request.contains("session/renew") => Act::json(200, SESSION),
-        _ if request.contains("/v1/txn") => Act::json(200, r#"{"Results":[]}"#),
+        _ if request.contains("/v1/txn") => Act::committed(),
         _ if request.contains("quiet") => Act::Silence,
         _ if request.starts_with("GET") => Act::json(200, "[]"),
         _ => Act::json(200, "true"),
@@ -39,16 +39,14 @@ async fn the_life_of_a_client_needs_one_connection() {
     let stub = stub().await;
     let client = client(&stub.addr());
     let wait = Duration::from_secs(600);
-    let ops = [TxnOp::Delete { key: "k".into() }];
     client.session_create(&spec()).await.unwrap();
-    client.txn(&ops).await.unwrap();
+    write(&client, "k").await.unwrap();
     client.kv_get("k", Read::default().after(5, wait)).await.unwrap();
     client.kv_get("k", Read::consistent()).await.unwrap();
     client.session_renew("a").await.unwrap();
-    client.kv_put("k", b"", Put::Plain, 0).await.unwrap();
-    client.txn(&ops).await.unwrap();
+    write(&client, "k").await.unwrap();
     client.session_destroy("a").await.unwrap();
-    assert_eq!((stub.seen().len(), stub.made()), (8, 1));
+    assert_eq!((stub.seen().len(), stub.made()), (7, 1));
     assert!(stub.seen().iter().all(|request| !request.to_lowercase().contains("connection: close")));
     until_open(&stub, 0).await;
 }

@@ -57,7 +57,6 @@ async fn a_blocking_read_that_ends_late_is_cut_off_and_one_that_ends_early_fails
         assert_eq!(early[nth].kind, class, "{name}, early: {}", early[nth]);
         assert_eq!(other[nth].kind, class, "{name}, of a read that does not block: {}", other[nth]);
         assert_eq!((cut[nth].kind, cut[nth].code), (Kind::Cut, Code::Cut), "{name}: {}", cut[nth]);
-        assert!(!cut[nth].outcome_unknown());
         let age = cut[nth].detail.strip_prefix("cut off after ").unwrap().split_once("s without").unwrap().0;
         // In tenths of a second.
         assert!(age.parse::<f64>().unwrap() >= 1.1, "{name}: {age}");

@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotkeeper_consul::{
-    Address, Client, Code, Error, Kind, MAX_ANSWER, Operation, Put, Read, Secret, Settings, TokenSource, Txn,
-    TxnOp,
+    Address, Client, Code, Error, Kind, MAX_ANSWER, Operation, Read, Secret, Settings, TokenSource, TxnOp,
 };
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
 
 use crate::stub::{Act, Stub};
-use crate::{Recorder, client, client_with, spec};
+use crate::{Recorder, client, client_with, spec, write};
 
 const TOKEN: &str = "f00dcafe-hunter2";
 
 async fn put(client: &Client) -> Error {
-    client.kv_put("some/key", b"x", Put::Plain, 0).await.unwrap_err()
+    write(client, "some/key").await.unwrap_err()
 }
 
 async fn put_at(act: Act) -> Error {
@@ -32,12 +31,12 @@ async fn no_server_listens() {
     let (_ports, address) = crate::consul::nobody();
     let address: Address = address.parse().unwrap();
     let error = put(&client(&address)).await;
-    assert!(
-        error.kind == Kind::NotSent && error.code == Code::Unreachable && !error.outcome_unknown(),
-        "{error}"
-    );
+    assert!(error.kind == Kind::NotSent && error.code == Code::Unreachable, "{error}");
     let text = error.to_string();
-    assert!(text.starts_with(&format!("cannot write some/key at {address}: not reached: ")), "{text}");
+    assert!(
+        text.starts_with(&format!("cannot commit a transaction on some/key at {address}: not reached: ")),
+        "{text}"
+    );
     assert!(text.contains("refused"), "{text}");
 }
 
@@ -45,10 +44,7 @@ async fn no_server_listens() {
 async fn the_name_does_not_resolve() {
     // Whether the resolver says so or does not answer: the connection is never made.
     let error = put(&client(&"consul.invalid:8500".parse().unwrap())).await;
-    assert!(
-        error.kind == Kind::NotSent && error.code == Code::Unreachable && !error.outcome_unknown(),
-        "{error}"
-    );
+    assert!(error.kind == Kind::NotSent && error.code == Code::Unreachable, "{error}");
 }
 
 #[tokio::test]
@@ -63,10 +59,7 @@ async fn a_host_that_drops_packets_got_nothing() {
         backlog.push(stream.unwrap());
     }
     let error = put(&client(&addr.to_string().parse().unwrap())).await;
-    assert!(
-        error.kind == Kind::NotSent && error.code == Code::Unreachable && !error.outcome_unknown(),
-        "{error}"
-    );
+    assert!(error.kind == Kind::NotSent && error.code == Code::Unreachable, "{error}");
 }
 
 #[tokio::test]
@@ -76,19 +69,16 @@ async fn no_answer_means_that_the_outcome_is_unknown() {
     let started = Instant::now();
     let error = put(&client).await;
     assert!(started.elapsed() < Duration::from_secs(5));
-    assert!(error.kind == Kind::Unknown && error.code == Code::Timeout && error.outcome_unknown(), "{error}");
+    assert!(error.kind == Kind::Unknown && error.code == Code::Timeout, "{error}");
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot write some/key at {}: no answer within 200ms; nothing there has answered yet; it may have been applied",
+            "cannot commit a transaction on some/key at {}: no answer within 200ms; nothing there has answered yet; it may have been applied",
             stub.addr()
         )
     );
     let error = client.kv_get("k", Read::default()).await.unwrap_err();
-    assert!(
-        error.kind == Kind::Unknown && error.code == Code::Timeout && !error.outcome_unknown(),
-        "{error}"
-    );
+    assert!(error.kind == Kind::Unknown && error.code == Code::Timeout, "{error}");
     assert_eq!(stub.seen().len(), 2, "a request with an unknown outcome was sent again");
 }
 
@@ -96,17 +86,14 @@ async fn no_answer_means_that_the_outcome_is_unknown() {
 async fn a_slow_body_is_no_answer_either() {
     let stub = Stub::start(vec![Act::Say(b"HTTP/1.1 200 X\r\nContent-Length: 4\r\n\r\ntr".into())]).await;
     let error = put(&client(&stub.addr()).within(Duration::from_millis(200))).await;
-    assert!(error.kind == Kind::Unknown && error.code == Code::Timeout && error.outcome_unknown(), "{error}");
+    assert!(error.kind == Kind::Unknown && error.code == Code::Timeout, "{error}");
 }
 
 #[tokio::test]
 async fn a_connection_that_breaks_leaves_the_outcome_unknown() {
     for sent in ["", "HTTP/1.1 200 X\r\n", "HTTP/1.1 200 X\r\nContent-Length: 4\r\n\r\ntr"] {
         let error = put_at(Act::Break(sent.into())).await;
-        assert!(
-            error.kind == Kind::Unknown && error.code == Code::Interrupted && error.outcome_unknown(),
-            "{sent:?}: {error}"
-        );
+        assert!(error.kind == Kind::Unknown && error.code == Code::Interrupted, "{sent:?}: {error}");
     }
 }
 
@@ -114,52 +101,44 @@ async fn a_connection_that_breaks_leaves_the_outcome_unknown() {
 async fn a_refusal_counts_though_the_connection_breaks_after_it() {
     let sent = "HTTP/1.1 413 X\r\nContent-Length: 100\r\n\r\nRequest body too large";
     let error = put_at(Act::Break(sent.into())).await;
-    assert!(
-        error.kind == Kind::Refused && error.code == Code::TooLarge && !error.outcome_unknown(),
-        "{error}"
-    );
+    assert!(error.kind == Kind::Refused && error.code == Code::TooLarge, "{error}");
 }
 
 #[tokio::test]
 async fn a_write_on_a_kept_connection_that_breaks_is_not_sent_again() {
-    let stub =
-        Stub::start(vec![Act::json(200, "true"), Act::Break(Vec::new()), Act::json(200, "true")]).await;
+    let stub = Stub::start(vec![Act::committed(), Act::Break(Vec::new()), Act::committed()]).await;
     let client = client(&stub.addr());
-    assert!(client.kv_put("k", b"1", Put::Plain, 0).await.unwrap());
+    assert!(write(&client, "k").await.unwrap());
     let error = put(&client).await;
-    assert!(
-        error.kind == Kind::Unknown && error.code == Code::Interrupted && error.outcome_unknown(),
-        "{error}"
-    );
+    assert!(error.kind == Kind::Unknown && error.code == Code::Interrupted, "{error}");
     assert_eq!(stub.seen().len(), 2);
-    assert!(client.kv_put("k", b"1", Put::Plain, 0).await.unwrap());
+    assert!(write(&client, "k").await.unwrap());
 }
 
 #[tokio::test]
 async fn refusals_have_classes() {
-    for (status, body, class, unknown) in [
-        (500, "No cluster leader", Kind::NoLeader, true),
-        (500, "rpc error making call: EOF", Kind::NoLeader, true),
-        (429, "", Kind::Busy, false),
-        (403, "Permission denied", Kind::Denied, false),
-        (413, "Value exceeds 512 kB limit", Kind::Refused, false),
-        (400, "Missing key name", Kind::Refused, false),
-        (502, "<html>bad gateway</html>", Kind::Unknown, true),
+    for (status, body, class) in [
+        (500, "No cluster leader", Kind::NoLeader),
+        (500, "rpc error making call: EOF", Kind::NoLeader),
+        (429, "", Kind::Busy),
+        (403, "Permission denied", Kind::Denied),
+        (413, "Value exceeds 512 kB limit", Kind::Refused),
+        (400, "Failed to parse body", Kind::Refused),
+        (502, "<html>bad gateway</html>", Kind::Unknown),
     ] {
         let error = put_at(Act::json(status, body)).await;
-        assert_eq!((error.kind, error.outcome_unknown()), (class, unknown), "{status}: {error}");
+        assert_eq!(error.kind, class, "{status}: {error}");
     }
 }
 
 #[tokio::test]
 async fn garbage_is_not_understood() {
-    for body in ["", "<html>", "{\"a\":1}", "tru"] {
+    for body in ["", "<html>", "\"a\"", "tru"] {
         let error = put_at(Act::json(200, body)).await;
-        assert!(
-            error.kind == Kind::NotConsul && error.code == Code::BadAnswer && error.outcome_unknown(),
-            "{body}: {error}"
-        );
+        assert!(error.kind == Kind::NotConsul && error.code == Code::BadAnswer, "{body}: {error}");
     }
+    let error = get_at(Act::json(200, "{\"a\":1}")).await;
+    assert!(error.kind == Kind::NotConsul && error.code == Code::BadAnswer, "{error}");
     let error = get_at(Act::Say(b"SSH-2.0-OpenSSH_9.2\r\n".into())).await;
     assert!(error.kind == Kind::NotConsul && error.is_mismatch(), "{error}");
     let error = get_at(Act::answer(200, "", "[]")).await;
@@ -191,11 +170,11 @@ async fn an_endless_answer_is_cut_off() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let other = Stub::start(vec![Act::json(200, "true")]).await;
+    let other = Stub::start(vec![Act::committed()]).await;
     for status in [301, 302, 307, 308] {
-        let location = format!("Location: {}/v1/kv/k\r\n", other.addr());
+        let location = format!("Location: {}/v1/txn\r\n", other.addr());
         let error = put_at(Act::answer(status, &location, "")).await;
-        assert!(error.kind == Kind::NotConsul && !error.outcome_unknown(), "{error}");
+        assert!(error.kind == Kind::NotConsul, "{error}");
     }
     assert!(other.seen().is_empty());
 }
@@ -262,7 +241,7 @@ async fn a_token_that_is_sent_back_is_not_shown() {
 
 #[tokio::test]
 async fn every_request_carries_its_parameters() {
-    let stub = Stub::start(vec![Act::json(200, r#"{"ID":"some-id"}"#), Act::json(200, "true")]).await;
+    let stub = Stub::start(vec![Act::json(200, r#"{"ID":"some-id"}"#), Act::json(200, "[]")]).await;
     let settings = Settings {
         address: format!("{}/prefix", stub.addr()).parse().unwrap(),
         token: Some(TokenSource::Value(Secret::new(TOKEN))),
@@ -275,8 +254,8 @@ async fn every_request_carries_its_parameters() {
     let client = Client::new(&settings, recorder.clone()).unwrap();
     assert!(!format!("{settings:?} {client:?}").contains(TOKEN));
     assert_eq!(client.session_create(&spec()).await.unwrap(), "some-id");
-    assert!(client.kv_put("a b", b"x", Put::Acquire("s"), u64::MAX).await.unwrap());
-    let [create, put] = stub.seen().try_into().unwrap();
+    client.kv_get("a b", Read::consistent().after(5, Duration::from_secs(2))).await.unwrap();
+    let [create, get] = stub.seen().try_into().unwrap();
     let (head, body) = create.split_once("\r\n\r\n").unwrap();
     let head = head.to_lowercase();
     assert!(
@@ -290,10 +269,9 @@ async fn every_request_carries_its_parameters() {
         body,
         r#"{"Name":"client test","TTL":"30s","Behavior":"delete","LockDelay":"0s","NodeChecks":[],"ServiceChecks":[]}"#
     );
-    let target =
-        "PUT /prefix/v1/kv/a%20b?dc=dc+1&ns=team%26x&partition=p&flags=18446744073709551615&acquire=s ";
-    assert!(put.starts_with(target), "{put}");
-    assert_eq!(recorder.seen(), [(Operation::SessionCreate, Code::Ok), (Operation::KvPut, Code::Ok)]);
+    let target = "GET /prefix/v1/kv/a%20b?dc=dc+1&ns=team%26x&partition=p&consistent=&index=5&wait=2000ms ";
+    assert!(get.starts_with(target), "{get}");
+    assert_eq!(recorder.seen(), [(Operation::SessionCreate, Code::Ok), (Operation::KvWatch, Code::Ok)]);
 }
 
 #[tokio::test]
@@ -312,17 +290,15 @@ async fn failures_are_observed_too() {
 
 #[tokio::test]
 async fn a_rollback_for_want_of_a_right_is_tried_again_with_a_new_token() {
-    let committed = Act::json(200, r#"{"Results":[],"Errors":null}"#);
     let denied = r#"{"Results":null,"Errors":[{"OpIndex":0,"What":"Permission denied"}]}"#;
-    let stub = Stub::start(vec![committed.clone(), Act::json(409, denied), committed]).await;
+    let stub = Stub::start(vec![Act::committed(), Act::json(409, denied), Act::committed()]).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "old").unwrap();
     let client = client_with(&stub.addr(), TokenSource::File(file.clone()));
-    let ops = [TxnOp::Delete { key: "k".into() }];
-    assert!(matches!(client.txn(&ops).await.unwrap(), Txn::Committed(_)));
+    assert!(write(&client, "k").await.unwrap());
     std::fs::write(&file, "new").unwrap();
-    assert!(matches!(client.txn(&ops).await.unwrap(), Txn::Committed(_)));
+    assert!(write(&client, "k").await.unwrap());
     let sent = stub.seen();
     assert_eq!(sent.len(), 3);
     assert!(sent[0].contains("x-consul-token: old") && sent[2].contains("x-consul-token: new"), "{sent:?}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use slotkeeper_consul::{
-    Address, AuthMethod, Client, Code, Error, Kind, Operation, Put, Read, Secret, Settings, TokenSource,
+    Address, AuthMethod, Client, Code, Error, Kind, Operation, Read, Secret, Settings, TokenSource,
 };
 
 use crate::acl::{denying, worker};
@@ -60,7 +60,7 @@ pub(crate) fn count(recorder: &Recorder, operation: Operation) -> usize {
 }
 
 pub(crate) async fn write(client: &Client) -> Result<bool, Error> {
-    client.kv_put("jobs/a", b"", Put::Plain, 0).await
+    crate::write(client, "jobs/a").await
 }
 
 /// Writes until `done`, within half a minute.
@@ -185,11 +185,13 @@ async fn the_error_of_a_login_is_reported_and_shared() {
     let bearer = folder.path().join("jwt");
     let (client, recorder) = logging_in(consul.addr(), &bearer);
     let error = write(&client).await.unwrap_err();
-    assert_eq!((error.kind, error.outcome_unknown()), (Kind::Denied, false));
+    assert_eq!(error.kind, Kind::Denied);
     let said = error.to_string();
-    for part in
-        ["cannot write jobs/a", "nothing was sent: cannot log in by kube", "jwt cannot be read: No such file"]
-    {
+    for part in [
+        "cannot commit a transaction on jobs/a",
+        "nothing was sent: cannot log in by kube",
+        "jwt cannot be read: No such file",
+    ] {
         assert!(said.contains(part), "{said}");
     }
     assert_eq!(recorder.seen(), []);
@@ -233,7 +235,7 @@ async fn a_token_is_replaced_before_it_expires() {
     };
     let two_seconds =
         r#","CreateTime":"2026-11-21T11:00:00.5+01:00","ExpirationTime":"2026-11-21T10:00:02.5Z""#;
-    let stub = Stub::start(vec![login("one", two_seconds), Act::json(200, "true")]).await;
+    let stub = Stub::start(vec![login("one", two_seconds), Act::committed()]).await;
     let folder = tempfile::tempdir().unwrap();
     let bearer = folder.path().join("jwt");
     fs::write(&bearer, "word").unwrap();

@@ -82,14 +82,14 @@ async fn wait_for(what: &str, is_so: impl AsyncFn() -> bool) {
 #[tokio::test]
 async fn a_login_without_an_answer_is_given_up_and_sent_again() {
     let first = |nth| if nth == 1 { Act::Silence } else { gives("two") };
-    let stub = consul(first, done(), |_| done()).await;
+    let stub = consul(first, done(), |_| Act::committed()).await;
     let (_folder, bearer) = bearer();
     let (client, _) = logging_in(&stub.addr(), &bearer);
     let client = client.within(WITHIN);
     let error = write(&client).await.unwrap_err();
     assert!(error.to_string().contains("no answer within 5s"), "{error}");
     wait_for("the second login", async || write(&client).await.is_ok()).await;
-    assert!(asked(&stub, "/v1/kv/", "two"));
+    assert!(asked(&stub, "/v1/txn", "two"));
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_logout_without_an_answer_delays_no_request() {
     // The second token is refused, so that a third one is needed while the first one's logout hangs.
     let login = |nth: usize| gives(["one", "two", "three"][nth.min(3) - 1]);
     let refuse = |request: &str| {
-        if request.contains("secret-two") { Act::json(403, UNKNOWN) } else { done() }
+        if request.contains("secret-two") { Act::json(403, UNKNOWN) } else { Act::committed() }
     };
     let stub = consul(login, Act::Silence, refuse).await;
     let (_folder, bearer) = bearer();
@@ -111,7 +111,7 @@ async fn a_logout_without_an_answer_delays_no_request() {
             let said = error.to_string();
             assert!(said.contains(UNKNOWN) && !said.contains("another login failed"), "{error}");
         }
-        asked(&stub, "/v1/kv/", "three")
+        asked(&stub, "/v1/txn", "three")
     })
     .await;
 }
@@ -119,7 +119,7 @@ async fn a_logout_without_an_answer_delays_no_request() {
 #[tokio::test]
 async fn the_end_ends_the_token_though_a_login_has_no_answer() {
     let login = |nth| if nth == 1 { gives_for_short("one") } else { Act::Silence };
-    let stub = consul(login, done(), |_| done()).await;
+    let stub = consul(login, done(), |_| Act::committed()).await;
     let (_folder, bearer) = bearer();
     let (client, _) = logging_in(&stub.addr(), &bearer);
     let logins = || stub.seen().iter().filter(|request| request.contains("/v1/acl/login")).count();
@@ -135,7 +135,7 @@ async fn the_end_ends_the_token_though_a_login_has_no_answer() {
 
 #[tokio::test]
 async fn a_token_that_is_gone_needs_no_logout() {
-    let stub = consul(|_| gives("one"), Act::json(403, UNKNOWN), |_| done()).await;
+    let stub = consul(|_| gives("one"), Act::json(403, UNKNOWN), |_| Act::committed()).await;
     let (_folder, bearer) = bearer();
     let (client, _) = logging_in(&stub.addr(), &bearer);
     assert!(write(&client).await.unwrap());
@@ -187,7 +187,7 @@ async fn a_failed_login_is_reported_when_its_reason_changes() {
         2 | 3 => Act::json(500, "No cluster leader"),
         _ => Act::json(403, "Permission denied"),
     };
-    let stub = consul(login, done(), |_| done()).await;
+    let stub = consul(login, done(), |_| Act::committed()).await;
     let (_folder, bearer) = bearer();
     let told = Arc::<Reported>::default();
     let method = AuthMethod {
@@ -216,7 +216,7 @@ async fn a_hidden_answer_is_asked_for_again_with_another_token() {
             _ if request.contains("X-Consul-Token: new") || request.contains("x-consul-token: new") => {
                 Act::json(200, "[]")
             }
-            _ if request.starts_with("PUT") => done(),
+            _ if request.starts_with("PUT") => Act::committed(),
             _ => Act::answer(200, "X-Consul-Index: 7\r\nX-Consul-Results-Filtered-By-ACLs: true\r\n", "[]"),
         };
         let stub = Stub::choosing(hides).await;

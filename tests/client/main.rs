@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slotkeeper_consul::{
-    Address, Behavior, Client, Code, Observer, Operation, SessionSpec, Settings, TokenSource, Tried,
+    Address, Behavior, Client, Code, Error, Observer, Operation, SessionSpec, Settings, TokenSource, Tried,
     Unobserved,
 };
 
@@ -43,6 +43,11 @@ fn client(address: &Address) -> Client {
 fn client_with(address: &Address, token: TokenSource) -> Client {
     let settings = Settings { address: address.clone().into(), token: Some(token), ..Settings::default() };
     Client::new(&settings, Arc::new(Unobserved)).unwrap()
+}
+
+/// A write, by one request that does the same each time.
+async fn write(client: &Client, key: &str) -> Result<bool, Error> {
+    support::kv::delete(client, key).await
 }
 
 /// A session that only its TTL can end, whose keys can be locked again at once.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use slotkeeper::internals::bridge;
 use slotkeeper_consul::{
-    Behavior, Client, Code, Consistency, Fault, Kind, Operation, Put, Read, SessionSpec, Settings, Txn, TxnOp,
+    Behavior, Client, Code, Consistency, Fault, Kind, Operation, Read, SessionSpec, Settings, Txn, TxnOp,
 };
 use slotkeeper_semaphore::Reading;
 use tokio::time::Instant;
 
 use crate::consul::Consul;
+use crate::support::kv::{Put, delete, put};
 use crate::support::proxy::Proxy;
 use crate::{Recorder, client, spec};
 
@@ -70,14 +71,14 @@ async fn several_keys_are_read_at_one_instant_or_those_that_are_missing_are_name
     let client = client(consul.addr());
     let keys: Vec<String> = ["a", "b", "c"].map(str::to_owned).into();
     for key in ["a", "c"] {
-        assert!(client.kv_put(key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+        assert!(put(&client, key, key.as_bytes(), Put::Plain, 7).await.unwrap());
     }
     let Txn::RolledBack(faults) = client.kv_get_many(&keys, Consistency::Default).await.unwrap() else {
         panic!("b is missing")
     };
     let faults: Vec<_> = faults.iter().map(|fault| (fault.op_index, fault.fault)).collect();
     assert_eq!(faults, [(1, Fault::NoSuchKey)]);
-    assert!(client.kv_put("b", b"b", Put::Plain, 7).await.unwrap());
+    assert!(put(&client, "b", b"b", Put::Plain, 7).await.unwrap());
     let Txn::Committed(pairs) = client.kv_get_many(&keys, Consistency::Default).await.unwrap() else {
         panic!("rolled back")
     };
@@ -104,7 +105,7 @@ async fn proved_reads(consul: &Consul) -> (u64, u64) {
 async fn a_transaction_of_reads_is_proved_by_a_quorum_where_that_is_asked_for() {
     let consul = Consul::start().await;
     let client = client(consul.addr());
-    assert!(client.kv_put("a", b"a", Put::Plain, 0).await.unwrap());
+    assert!(put(&client, "a", b"a", Put::Plain, 0).await.unwrap());
     let keys = ["a".to_owned()];
     for (consistency, is_proved) in [(Consistency::Default, false), (Consistency::Consistent, true)] {
         // The agent proves a few reads of its own at its start; here are many more.
@@ -132,12 +133,12 @@ async fn names_are_read_without_values_and_waited_for() {
     let none = client.kv_keys("p/", Read::consistent()).await.unwrap();
     assert!(none.value.is_empty() && none.index >= 1);
     for key in ["p/.lock", "p/b ☃", "p/a", "p-2/a"] {
-        assert!(client.kv_put(key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+        assert!(put(&client, key, key.as_bytes(), Put::Plain, 7).await.unwrap());
     }
     let names = client.kv_keys("p/", Read::consistent()).await.unwrap();
     assert_eq!(names.value, ["p/.lock", "p/a", "p/b ☃"]);
     let news = client.kv_keys("p/", Read::default().after(names.index, Duration::from_secs(60)));
-    let (news, deleted) = tokio::join!(news, client.kv_delete("p/a", None));
+    let (news, deleted) = tokio::join!(news, delete(&client, "p/a"));
     let news = news.unwrap();
     assert!(deleted.unwrap() && news.index > names.index);
     assert_eq!(news.value, ["p/.lock", "p/b ☃"]);
@@ -157,7 +158,7 @@ async fn keys_are_confirmed_at_one_instant_or_alone_if_one_is_missing() {
     let keys = ["p/mine", "p/.lock"].map(str::to_owned);
     let mut indexes = Vec::new();
     for key in &keys {
-        assert!(client.kv_put(key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+        assert!(put(&client, key, key.as_bytes(), Put::Plain, 7).await.unwrap());
         indexes.push(client.kv_get(key, Read::default()).await.unwrap().index);
     }
     let before = recorder.seen().len();
@@ -169,7 +170,7 @@ async fn keys_are_confirmed_at_one_instant_or_alone_if_one_is_missing() {
     }
     assert_eq!(recorder.seen().split_off(before), [(Operation::KvGetMany, Code::Ok)]);
 
-    assert!(client.kv_delete(&keys[0], None).await.unwrap());
+    assert!(delete(&client, &keys[0]).await.unwrap());
     let before = recorder.seen().len();
     let confirmed = bridge::confirm(&client, &keys).await.unwrap();
     assert!(confirmed[0].pair.is_none() && confirmed[0].index > indexes[1]);
@@ -193,7 +194,7 @@ async fn several_groups_are_confirmed_by_one_read_and_one_that_lacks_a_key_alone
             .map(|keys| keys.map(str::to_owned).to_vec())
             .to_vec();
     for key in groups.concat() {
-        assert!(client.kv_put(&key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+        assert!(put(&client, &key, key.as_bytes(), Put::Plain, 7).await.unwrap());
     }
     let confirmed = async || {
         let before = recorder.seen().len();
@@ -213,7 +214,7 @@ async fn several_groups_are_confirmed_by_one_read_and_one_that_lacks_a_key_alone
     assert_eq!(all, vec![there.clone(); 4]);
     assert_eq!(seen, [(Operation::KvGetMany, Code::Ok)]);
 
-    assert!(client.kv_delete("b/one", None).await.unwrap());
+    assert!(delete(&client, "b/one").await.unwrap());
     let (all, seen) = confirmed().await;
     assert_eq!(all, [there.clone(), vec![false, true], there.clone(), there]);
     let together = [(Operation::KvGetMany, Code::Conflict), (Operation::KvGetMany, Code::Ok)];
@@ -232,7 +233,7 @@ async fn a_long_answer_comes_compressed_and_a_short_one_as_it_is() {
     let client = client(&proxy.addr().to_string().parse().unwrap());
     let value = format!("{{\"state\":\"waiting\",\"host\":\"{}\"}}", "a".repeat(200));
     for number in 0..50 {
-        assert!(client.kv_put(&format!("p/{number}"), value.as_bytes(), Put::Plain, 7).await.unwrap());
+        assert!(put(&client, &format!("p/{number}"), value.as_bytes(), Put::Plain, 7).await.unwrap());
     }
     let passed = async |read: &str| {
         let before = proxy.counts().bytes();
@@ -262,15 +263,15 @@ async fn a_key_is_written_read_and_removed() {
     let consul = Consul::start().await;
     let client = client(consul.addr());
     for key in ["plain", "a b/é☃/50%", "q?x#y&z=1+2", "back\\slash \"quote\"", "trailing/"] {
-        assert!(client.kv_put(key, b"value\0\xff", Put::Plain, FLAGS).await.unwrap());
+        assert!(put(&client, key, b"value\0\xff", Put::Plain, FLAGS).await.unwrap());
         let pair = client.kv_get(key, Read::consistent()).await.unwrap().value.unwrap();
         assert_eq!((pair.key.as_str(), pair.flags, pair.session), (key, FLAGS, None));
         assert_eq!(pair.value, b"value\0\xff");
         let listed = client.kv_list(key, Read::default()).await.unwrap().value;
         assert_eq!(listed.len(), 1, "{key}");
-        assert!(client.kv_delete(key, None).await.unwrap());
-        assert!(client.kv_delete(key, None).await.unwrap());
-        let gone = client.kv_get(key, Read::stale()).await.unwrap();
+        assert!(delete(&client, key).await.unwrap());
+        assert!(delete(&client, key).await.unwrap());
+        let gone = client.kv_get(key, Read::default()).await.unwrap();
         assert!(gone.value.is_none() && gone.index >= 1);
     }
     assert!(client.kv_list("", Read::default()).await.unwrap().value.is_empty());
@@ -279,38 +280,14 @@ async fn a_key_is_written_read_and_removed() {
 #[tokio::test]
 async fn keys_that_no_url_carries_are_refused_before_they_become_others() {
     let consul = Consul::start().await;
-    let client = client(consul.addr());
+    let recorder = Arc::new(Recorder::default());
+    let settings = Settings { address: consul.addr().clone().into(), ..Settings::default() };
+    let client = Client::new(&settings, recorder.clone()).unwrap();
     for key in ["", "/lead", "a//b", "a/../b", "a/./b"] {
-        let error = client.kv_put(key, b"x", Put::Plain, 0).await.unwrap_err();
-        assert!(error.kind == Kind::Refused && !error.outcome_unknown(), "{error}");
+        let error = client.kv_get(key, Read::default()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Refused, "{error}");
     }
-    assert!(client.kv_list("", Read::consistent()).await.unwrap().value.is_empty());
-}
-
-#[tokio::test]
-async fn cas_and_locks() {
-    let consul = Consul::start().await;
-    let client = client(consul.addr());
-    assert!(client.kv_put("k", b"1", Put::Cas(0), 0).await.unwrap());
-    assert!(!client.kv_put("k", b"2", Put::Cas(0), 0).await.unwrap());
-    let index = client.kv_get("k", Read::consistent()).await.unwrap().value.unwrap().modify_index;
-    assert!(client.kv_put("k", b"2", Put::Cas(index), 0).await.unwrap());
-    assert!(!client.kv_put("k", b"3", Put::Cas(index), 0).await.unwrap());
-    assert!(!client.kv_delete("k", Some(index)).await.unwrap());
-
-    let one = client.session_create(&spec()).await.unwrap();
-    let two = client.session_create(&spec()).await.unwrap();
-    assert!(client.kv_put("l", b"1", Put::Acquire(&one), 5).await.unwrap());
-    assert!(!client.kv_put("l", b"2", Put::Acquire(&two), 5).await.unwrap());
-    assert!(!client.kv_put("l", b"2", Put::Release(&two), 5).await.unwrap());
-    let pair = client.kv_get("l", Read::consistent()).await.unwrap().value.unwrap();
-    assert_eq!((pair.session.as_deref(), pair.lock_index, pair.flags), (Some(one.as_str()), 1, 5));
-    assert!(client.kv_put("l", b"1", Put::Release(&one), 5).await.unwrap());
-    assert!(client.kv_put("l", b"2", Put::Acquire(&two), 5).await.unwrap());
-    for nobody in ["00000000-0000-0000-0000-000000000000", "not-a-session"] {
-        let error = client.kv_put("m", b"", Put::Acquire(nobody), 0).await.unwrap_err();
-        assert!(error.kind == Kind::Gone && !error.outcome_unknown(), "{error}");
-    }
+    assert_eq!(recorder.seen(), []);
 }
 
 #[tokio::test]
@@ -338,7 +315,7 @@ async fn a_transaction_does_all_or_nothing() {
     let (lock, contender) = (("s/.lock", b"{}".as_slice()), ("s/c", b"held".as_slice()));
     let bare = |pair: (&'static str, &[u8])| (pair.0, b"".as_slice());
     assert_eq!(shown, [bare(lock), bare(contender), bare(contender), lock, contender]);
-    assert_eq!((pairs[1].session.as_ref(), pairs[1].flags), (Some(&session), FLAGS));
+    assert_eq!((pairs[1].session.as_ref(), pairs[1].flags, pairs[1].lock_index), (Some(&session), FLAGS, 1));
     let index = pairs[0].modify_index;
     assert_eq!(pairs[4].modify_index, index);
 
@@ -350,7 +327,7 @@ async fn a_transaction_does_all_or_nothing() {
         session: session.clone(),
     };
     let cases = [
-        (TxnOp::Set { key: "s/free".into(), value: Vec::new(), flags: 0 }, None),
+        (TxnOp::Cas { key: "s/free".into(), value: Vec::new(), flags: 0, index: 0 }, None),
         (TxnOp::Get { key: "s/.lock".into() }, None),
         (
             TxnOp::Cas { key: "s/.lock".into(), value: Vec::new(), flags: 0, index: 1 },
@@ -361,6 +338,7 @@ async fn a_transaction_does_all_or_nothing() {
         (TxnOp::CheckIndex { key: "s/.lock".into(), index }, None),
         (lock(&key, &other), Some(Fault::LockHeld)),
         (lock("s/new", &nobody), Some(Fault::InvalidSession)),
+        (lock("s/new", &"not-a-session".to_owned()), Some(Fault::InvalidSession)),
         (
             TxnOp::Unlock { key: key.clone(), value: Vec::new(), flags: 0, session: other.clone() },
             Some(Fault::NotHolder),
@@ -369,7 +347,7 @@ async fn a_transaction_does_all_or_nothing() {
         (TxnOp::CheckSession { key: "s/none".into(), session: other.clone() }, Some(Fault::NoSuchKey)),
         (TxnOp::Get { key: "s/none".into() }, Some(Fault::NoSuchKey)),
         (TxnOp::CheckNotExists { key: key.clone() }, Some(Fault::KeyExists)),
-        (TxnOp::Set { key: String::new(), value: Vec::new(), flags: 0 }, Some(Fault::Other)),
+        (TxnOp::Cas { key: String::new(), value: Vec::new(), flags: 0, index: 0 }, Some(Fault::Other)),
     ];
     // Each by itself, since a fault can hide those behind it.
     for (op, expected) in &cases {
@@ -391,9 +369,8 @@ async fn a_lock_delay_is_distinguished_from_a_held_lock() {
     let delayed = SessionSpec { lock_delay: Duration::from_secs(60), ..spec() };
     let first = client.session_create(&delayed).await.unwrap();
     let second = client.session_create(&spec()).await.unwrap();
-    assert!(client.kv_put("k", b"", Put::Acquire(&first), 0).await.unwrap());
+    assert!(put(&client, "k", b"", Put::Acquire(&first), 0).await.unwrap());
     client.session_destroy(&first).await.unwrap();
-    assert!(!client.kv_put("k", b"", Put::Acquire(&second), 0).await.unwrap());
     let lock = TxnOp::Lock { key: "k".into(), value: Vec::new(), flags: 0, session: second };
     let Txn::RolledBack(faults) = client.txn(&[lock]).await.unwrap() else { panic!("no lock-delay") };
     assert_eq!(faults[0].fault, Fault::LockDelay);
@@ -403,7 +380,7 @@ async fn a_lock_delay_is_distinguished_from_a_held_lock() {
 async fn a_blocking_read_wakes_for_its_key_and_ends_with_its_wait() {
     let consul = Consul::start().await;
     let client = client(consul.addr());
-    client.kv_put("k", b"1", Put::Plain, 0).await.unwrap();
+    put(&client, "k", b"1", Put::Plain, 0).await.unwrap();
     let first = client.kv_get("k", Read::default().after(0, Duration::from_secs(60))).await.unwrap();
 
     let waiting = tokio::spawn({
@@ -411,8 +388,8 @@ async fn a_blocking_read_wakes_for_its_key_and_ends_with_its_wait() {
         let read = Read::consistent().after(first.index, Duration::from_secs(60));
         async move { client.kv_get("k", read).await }
     });
-    client.kv_put("other", b"1", Put::Plain, 0).await.unwrap();
-    client.kv_put("k", b"2", Put::Plain, 0).await.unwrap();
+    put(&client, "other", b"1", Put::Plain, 0).await.unwrap();
+    put(&client, "k", b"2", Put::Plain, 0).await.unwrap();
     let woken = waiting.await.unwrap().unwrap();
     assert_eq!(woken.value.unwrap().value, b"2");
     assert!(woken.index > first.index);
@@ -429,13 +406,13 @@ async fn a_blocking_read_wakes_for_its_key_and_ends_with_its_wait() {
 async fn a_blocking_list_wakes_for_removals() {
     let consul = Consul::start().await;
     let client = client(consul.addr());
-    client.kv_put("p/a", b"1", Put::Plain, 0).await.unwrap();
+    put(&client, "p/a", b"1", Put::Plain, 0).await.unwrap();
     let listed = client.kv_list("p/", Read::consistent()).await.unwrap();
     let waiting = tokio::spawn({
         let (client, index) = (client.clone(), listed.index);
         async move { client.kv_list("p/", Read::default().after(index, Duration::from_secs(60))).await }
     });
-    client.kv_delete("p/a", None).await.unwrap();
+    delete(&client, "p/a").await.unwrap();
     let woken = waiting.await.unwrap().unwrap();
     assert!(woken.value.is_empty() && woken.index > listed.index);
 }
@@ -444,17 +421,15 @@ async fn a_blocking_list_wakes_for_removals() {
 async fn an_oversized_value_is_reported() {
     let consul = Consul::start().await;
     let client = client(consul.addr());
-    for bytes in [524_289, 4_000_000] {
-        let error = client.kv_put("k", &vec![b'x'; bytes], Put::Plain, 0).await.unwrap_err();
-        assert!(
-            error.kind == Kind::Refused && error.code == Code::TooLarge && !error.outcome_unknown(),
-            "{error}"
-        );
+    for bytes in [394_000, 4_000_000] {
+        let error = put(&client, "k", &vec![b'x'; bytes], Put::Cas(0), 0).await.unwrap_err();
+        assert!(error.kind == Kind::Refused && error.code == Code::TooLarge, "{error}");
     }
     let many = vec![TxnOp::Get { key: "k".into() }; 200];
     let error = client.txn(&many).await.unwrap_err();
     assert_eq!(error.code, Code::TooLarge, "{error}");
-    assert!(client.kv_put("k", &vec![b'x'; 524_288], Put::Plain, 0).await.unwrap());
+    // The limit of 512 KiB is that of the request, in which the value is written in base64.
+    assert!(put(&client, "k", &vec![b'x'; 390_000], Put::Cas(0), 0).await.unwrap());
 }
 
 #[tokio::test]
@@ -470,14 +445,14 @@ async fn every_request_is_observed() {
     let settings = Settings { address: consul.addr().clone().into(), ..Settings::default() };
     let client = Client::new(&settings, recorder.clone()).unwrap();
     client.kv_get("none", Read::default()).await.unwrap();
-    client.kv_put("k", b"", Put::Plain, 0).await.unwrap();
+    put(&client, "k", b"", Put::Cas(0), 0).await.unwrap();
     client.kv_get("k", Read::default().after(1, Duration::from_secs(1))).await.unwrap();
     client.txn(&[TxnOp::Get { key: "none".into() }]).await.unwrap();
     assert_eq!(
         recorder.seen(),
         [
             (Operation::KvGet, Code::NotFound),
-            (Operation::KvPut, Code::Ok),
+            (Operation::Txn, Code::Ok),
             (Operation::KvWatch, Code::Ok),
             (Operation::Txn, Code::Conflict),
         ]
@@ -490,12 +465,12 @@ async fn a_unix_socket_serves_as_well() {
     let socket = folder.path().join("consul.sock");
     let consul = Consul::start_on_socket(&socket).await;
     let client = client(consul.addr());
-    assert!(client.kv_put("k", b"1", Put::Cas(0), 0).await.unwrap());
+    assert!(put(&client, "k", b"1", Put::Cas(0), 0).await.unwrap());
     assert_eq!(client.kv_get("k", Read::consistent()).await.unwrap().value.unwrap().value, b"1");
     drop(consul);
-    let error = client.kv_put("k", b"2", Put::Plain, 0).await.unwrap_err();
+    let error = put(&client, "k", b"2", Put::Cas(0), 0).await.unwrap_err();
     let first_after_the_end = matches!(error.code, Code::Unreachable | Code::Interrupted);
     assert!(first_after_the_end, "{error}");
-    let error = client.kv_put("k", b"2", Put::Plain, 0).await.unwrap_err();
+    let error = put(&client, "k", b"2", Put::Cas(0), 0).await.unwrap_err();
     assert!(error.code == Code::Unreachable && error.to_string().contains("consul.sock"), "{error}");
 }

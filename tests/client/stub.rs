@@ -37,7 +37,12 @@ impl Act {
         Self::answer(status, "X-Consul-Index: 7\r\n", body)
     }
 
-    /// The same, once the next request has come.
+    /// Consul's answer to a transaction that removes keys.
+    pub(crate) fn committed() -> Self {
+        Self::json(200, r#"{"Results":[],"Errors":null}"#)
+    }
+
+    /// An answer of JSON once the next request has come.
     pub(crate) fn late(status: u16, body: &str) -> Self {
         Self::Late(answer(status, "X-Consul-Index: 7\r\n", body))
     }

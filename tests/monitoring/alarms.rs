@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 
 use rustix::process::Signal;
-use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home, Lodger};
 use crate::prometheus::Prometheus;
 use crate::rules;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// A session of another kind of client that has a live contender under the prefix.

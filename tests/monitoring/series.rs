@@ -9,6 +9,7 @@ use crate::consul::Consul;
 use crate::http::request_with;
 use crate::operator::Operator;
 use crate::process::{Agent, Home, Lodger};
+use crate::support::kv::Put;
 use crate::support::ports::Ports;
 use crate::{rules, wait_for, words};
 
@@ -63,7 +64,7 @@ fn an_agent_with_one_semaphore_has_at_most_140_series() {
     let lost = second.session();
     operator.destroy(&lost);
     wait_for("another session", || second.is_ready() && second.session() != lost);
-    operator.put("p/s/.lock", r#"{"Limit":1,"Holders":[]}"#, slotkeeper_consul::Put::Plain, 0);
+    operator.put("p/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Plain, 0);
     wait_for("the loss", || {
         second.metric("slotkeeper_slots_lost_total{reason=\"evicted\",semaphore=\"s\"}") == 1.0
     });

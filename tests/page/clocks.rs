@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use slotkeeper::internals::clock;
-use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::Lodger;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const ONE: &str = "session: {ttl: 30s}\nsemaphores: [{name: writers, prefix: service/writers, limit: 1}]";

@@ -3,12 +3,12 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{BINARY, Lodger};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// A prefix with what a shell could misread.

@@ -1,12 +1,12 @@
 //! Names and texts of others that would rather be something else.
 
 use serde_json::json;
-use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::Lodger;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const SCRIPT: &str = "<img src=x onerror=alert(1)><script>alert(2)</script>";

@@ -1,12 +1,12 @@
 //! Of many slots, holders and waiters the page shows those that somebody looks for.
 
 use serde_json::json;
-use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::Lodger;
+use crate::support::kv::Put;
 
 /// Sessions of others with an entry below the prefix.
 fn others(operator: &Operator, prefix: &str, state: &str, count: usize) -> Vec<String> {

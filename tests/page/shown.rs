@@ -1,13 +1,13 @@
 //! What the page shows as things change, without being loaded again.
 
 use serde_json::json;
-use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;
 use crate::http::request;
 use crate::operator::Operator;
 use crate::process::{Agent, Home, Lodger};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const ONE: &str = "session: {ttl: 10s}\nsemaphores: [{name: writers, prefix: service/writers, limit: 1}]";

@@ -18,6 +18,7 @@ pub mod https;
 pub mod joint_death;
 pub mod jwt;
 pub mod kubernetes;
+pub mod kv;
 pub mod life;
 pub mod lives;
 pub mod network;

@@ -3,10 +3,10 @@
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use slotkeeper_consul::Put;
 
 use super::*;
 use crate::operator::Operator;
+use crate::support::kv::Put;
 
 const LOCK_FLAGS: u64 = 3_304_740_253_564_472_344;
 

@@ -3,11 +3,11 @@
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
-use slotkeeper_consul::Put;
 
 use super::{PREFIX, Said, evict, evicted, lost, start};
 use crate::consul::Consul;
 use crate::operator::Operator;
+use crate::support::kv::Put;
 use crate::wait_for;
 
 /// `consul lock`, whose command writes into a file that it runs, and that it was told to stop.

@@ -23,6 +23,7 @@ use lender::{Lender, text};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 #[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
@@ -189,7 +190,7 @@ fn the_status_lists_current_participants() {
     // Of one who comes into the line a lease that is held hears nothing.
     let other = operator.create_session();
     let key = format!("service/s/{other}");
-    operator.put(&key, "", slotkeeper_consul::Put::Acquire(&other), 0);
+    operator.put(&key, "", Put::Acquire(&other), 0);
     wait_for("it to be seen", || agent.looked_at()["queue_length"] == 1);
     operator.delete(&key);
     wait_for("its end to be seen", || agent.looked_at()["queue_length"] == 0);
@@ -219,8 +220,8 @@ fn the_limits_hold_and_an_impossible_lease_is_refused_at_once() {
     assert_eq!(refused(Kind::Semaphore, "other"), Refusal::UnknownName { known });
     assert!(matches!(refused(Kind::Lock, "s"), Refusal::UnknownName { .. }));
     assert_eq!(refused(Kind::Semaphore, "own"), Refusal::NotOnDemand);
-    operator.put("service/odd/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper_consul::Put::Plain, 0);
-    operator.put("service/none/.lock", "something else", slotkeeper_consul::Put::Plain, 0);
+    operator.put("service/odd/.lock", r#"{"Limit":5,"Holders":[]}"#, Put::Plain, 0);
+    operator.put("service/none/.lock", "something else", Put::Plain, 0);
     for name in ["odd", "none"] {
         let refusal = refused(Kind::Semaphore, name);
         assert!(matches!(refusal, Refusal::Blocked(_)), "{refusal:?}");
@@ -243,7 +244,7 @@ fn the_limits_hold_and_an_impossible_lease_is_refused_at_once() {
 fn the_configured_limit_is_written_once_and_not_by_every_lease() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    operator.put("service/s/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper_consul::Put::Plain, 0);
+    operator.put("service/s/.lock", r#"{"Limit":5,"Holders":[]}"#, Put::Plain, 0);
     let agent = Lender::start(
         &consul,
         "session: {ttl: 10s}\n\
@@ -252,7 +253,7 @@ fn the_configured_limit_is_written_once_and_not_by_every_lease() {
     let lease = agent.acquire(60).unwrap();
     assert_eq!(operator.record("service/s")["Limit"], 2);
     assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
-    operator.put("service/s/.lock", r#"{"Limit":7,"Holders":[]}"#, slotkeeper_consul::Put::Plain, 0);
+    operator.put("service/s/.lock", r#"{"Limit":7,"Holders":[]}"#, Put::Plain, 0);
     let lease = agent.acquire(60).unwrap();
     assert_eq!(operator.record("service/s")["Limit"], 7, "an operator's limit lasts");
     assert_eq!(agent.release(&lease.lease), Ok(Released::Done));

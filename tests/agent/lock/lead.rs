@@ -1,12 +1,12 @@
 //! Agents that have `locks:`, one of which leads.
 
 use rustix::process::Signal;
-use slotkeeper_consul::Put;
 
 use super::{FLAGS, lock, owner};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::wait_for;
 
 const KEY: &str = "service/nightly/leader";

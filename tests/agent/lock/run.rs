@@ -2,13 +2,13 @@
 
 use rustix::process::Signal;
 use slotkeeper::internals::log_events;
-use slotkeeper_consul::Put;
 
 use super::{ConsulLock, FLAGS, owner};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::run::job::Job;
 use crate::support::freezer::Freezer;
+use crate::support::kv::Put;
 use crate::support::life::{Life, MEEK, STUBBORN};
 use crate::support::lives::{Lived, faults};
 use crate::wait_for;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use slotkeeper::internals::log_events;
-use slotkeeper_consul::Put;
 
 use super::job::{Job, bare, run};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::support::freezer::Freezer;
+use crate::support::kv::Put;
 use crate::support::life::{Life, MEEK, STUBBORN};
 use crate::wait_for;
 

@@ -13,8 +13,9 @@ use crate::process::{Agent, BINARY, Home};
 use crate::stub::Stub;
 use crate::support::authority::Authority;
 use crate::support::consul::Setup;
+use crate::support::kv::Put;
 use crate::wait_for;
-use slotkeeper_consul::{Code, Operation, Put};
+use slotkeeper_consul::{Code, Operation};
 use slotkeeper_semaphore::LOCK_FLAGS;
 
 const ONE: [&str; 3] = ["p/one", "-n", "1"];

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use slotkeeper_consul::{Behavior, Blocking, Client, KvPair, Put, Read, SessionSpec, Settings, Unobserved};
+use slotkeeper_consul::{Behavior, Blocking, Client, KvPair, Read, SessionSpec, Settings, Unobserved};
 use tokio::runtime::Runtime;
+
+use crate::support::kv::{self, Put};
 
 /// So long there is always some news where there is a crowd.
 const WAIT: Duration = Duration::from_secs(30);
@@ -86,7 +88,7 @@ impl Guide {
             }
         }
         let own = format!("{}/{}", self.prefix, self.session);
-        self.runtime.block_on(self.client.kv_delete(&own, None)).unwrap();
+        self.runtime.block_on(kv::delete(&self.client, &own)).unwrap();
         self.runtime.block_on(self.client.session_destroy(&self.session)).unwrap();
     }
 
@@ -108,6 +110,6 @@ impl Guide {
     }
 
     fn put(&self, key: &str, value: &[u8], put: Put<'_>) -> bool {
-        self.runtime.block_on(self.client.kv_put(key, value, put, 0)).unwrap()
+        self.runtime.block_on(kv::put(&self.client, key, value, put, 0)).unwrap()
     }
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use slotkeeper_consul::{
-    Behavior, Client, Error, Kind, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved,
+    Behavior, Client, Error, Kind, KvPair, Read, Session, SessionSpec, Settings, Unobserved,
 };
 use tokio::runtime::Runtime;
 
+use crate::http::request_with;
+use crate::support::kv::{self, Put};
 use crate::wait_for;
 
 /// Whoever looks at Consul with the permission to change everything.
@@ -89,16 +91,24 @@ impl Operator {
     }
 
     pub(crate) fn put(&self, key: &str, value: &str, put: Put<'_>, flags: u64) {
-        assert!(self.runtime.block_on(self.client.kv_put(key, value.as_bytes(), put, flags)).unwrap());
+        assert!(self.try_put(key, value, put, flags));
     }
 
     /// Whether it was written.
     pub(crate) fn try_put(&self, key: &str, value: &str, put: Put<'_>, flags: u64) -> bool {
-        self.runtime.block_on(self.client.kv_put(key, value.as_bytes(), put, flags)).unwrap()
+        self.runtime.block_on(kv::put(&self.client, key, value.as_bytes(), put, flags)).unwrap()
+    }
+
+    /// Acquires the lock of a key, with a value of up to 512 KiB: a transaction carries values in base64, so it takes three quarters of it.
+    pub(crate) fn acquire_with_large(&self, key: &str, value: &str, session: &str, flags: u64) {
+        let line = format!("PUT /v1/kv/{key}?acquire={session}&flags={flags}");
+        let address = self.client.address().trim_start_matches("http://");
+        let reply = request_with(address, &line, &format!("Content-Length: {}\r\n", value.len()), value);
+        assert_eq!((reply.status, reply.body.trim()), (200, "true"));
     }
 
     pub(crate) fn delete(&self, key: &str) {
-        assert!(self.runtime.block_on(self.client.kv_delete(key, None)).unwrap());
+        assert!(self.runtime.block_on(kv::delete(&self.client, key)).unwrap());
     }
 
     pub(crate) fn sessions(&self) -> Vec<Session> {
