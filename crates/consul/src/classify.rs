@@ -266,175 +266,127 @@ mod tests {
 
     #[test]
     fn what_consul_says_and_what_it_means() {
-        use Operation::{KvGet, KvPut, Login, SessionCreate, SessionRenew, Txn};
-        let unknown = true;
-        for (operation, status, said, class, outcome_unknown) in [
-            (KvPut, 500, "No cluster leader", Kind::NoLeader, unknown),
-            (KvGet, 500, "rpc error making call: No cluster leader", Kind::NoLeader, false),
-            (KvGet, 500, "Not ready to serve consistent reads", Kind::NoLeader, false),
-            (KvPut, 500, "No known Consul servers", Kind::NoLeader, unknown),
-            (
-                Txn,
-                500,
-                "rpc error making call: leadership lost while committing log",
-                Kind::NoLeader,
-                unknown,
-            ),
-            (Txn, 500, "node is not the leader", Kind::NoLeader, unknown),
-            (KvPut, 500, "rpc error making call: EOF", Kind::NoLeader, unknown),
-            (KvGet, 500, "rpc error making call: EOF", Kind::NoLeader, false),
-            (KvGet, 500, "rpc error making call: i/o deadline reached", Kind::NoLeader, false),
-            (SessionRenew, 500, "Raft leader not found in server lookup mapping", Kind::NoLeader, unknown),
+        use Operation::{KvGet, Login, SessionCreate, SessionRenew, Txn};
+        for (operation, status, said, class) in [
+            (Txn, 500, "No cluster leader", Kind::NoLeader),
+            (KvGet, 500, "rpc error making call: No cluster leader", Kind::NoLeader),
+            (KvGet, 500, "Not ready to serve consistent reads", Kind::NoLeader),
+            (Txn, 500, "No known Consul servers", Kind::NoLeader),
+            (Txn, 500, "rpc error making call: leadership lost while committing log", Kind::NoLeader),
+            (Txn, 500, "node is not the leader", Kind::NoLeader),
+            (Txn, 500, "rpc error making call: EOF", Kind::NoLeader),
+            (KvGet, 500, "rpc error making call: EOF", Kind::NoLeader),
+            (KvGet, 500, "rpc error making call: i/o deadline reached", Kind::NoLeader),
+            (SessionRenew, 500, "Raft leader not found in server lookup mapping", Kind::NoLeader),
             (
                 SessionRenew,
                 500,
                 "rpc error getting client: failed to get conn: dial tcp 10.0.0.1:0->10.0.0.2:8300: connect: connection refused",
                 Kind::NoLeader,
-                unknown,
             ),
             (
                 KvGet,
                 500,
                 "rpc error getting client: failed to start stream: write tcp 10.0.0.1:1->10.0.0.2:8300: write: broken pipe",
                 Kind::NoLeader,
-                false,
             ),
             (
                 KvGet,
                 500,
                 "rpc error making call: read tcp 10.0.0.1:1->10.0.0.2:8300: read: connection reset by peer",
                 Kind::NoLeader,
-                false,
             ),
-            (Txn, 500, "rpc error making call: session shutdown", Kind::NoLeader, unknown),
-            (KvGet, 500, "rpc error making call: rpc error making call: EOF", Kind::NoLeader, false),
-            (KvGet, 500, "rpc error making call: something else: EOF", Kind::Unknown, false),
-            (Txn, 502, "Bad Gateway", Kind::Unknown, unknown),
-            (Txn, 408, "", Kind::Unknown, unknown),
-            (Txn, 301, "", Kind::NotConsul, false),
-            (Txn, 405, "", Kind::NotConsul, false),
-            (KvPut, 403, "Permission denied", Kind::Denied, false),
-            (KvPut, 403, "ACL not found", Kind::Denied, false),
+            (Txn, 500, "rpc error making call: session shutdown", Kind::NoLeader),
+            (KvGet, 500, "rpc error making call: rpc error making call: EOF", Kind::NoLeader),
+            (KvGet, 500, "rpc error making call: something else: EOF", Kind::Unknown),
+            (Txn, 502, "Bad Gateway", Kind::Unknown),
+            (Txn, 408, "", Kind::Unknown),
+            (Txn, 301, "", Kind::NotConsul),
+            (Txn, 405, "", Kind::NotConsul),
+            (Txn, 403, "Permission denied", Kind::Denied),
+            (Txn, 403, "ACL not found", Kind::Denied),
             (
-                KvPut,
+                Txn,
                 403,
                 "Permission denied: token with AccessorID 'x' lacks permission 'key:write' on \"k\"",
                 Kind::Denied,
-                false,
             ),
-            (KvPut, 500, "rpc error making call: Permission denied", Kind::Denied, false),
-            (KvPut, 401, "ACL support disabled", Kind::Denied, false),
-            (KvPut, 429, "", Kind::Busy, false),
+            (Txn, 500, "rpc error making call: Permission denied", Kind::Denied),
+            (Txn, 401, "ACL support disabled", Kind::Denied),
+            (Txn, 429, "", Kind::Busy),
+            (Txn, 429, "rate limit exceeded, try again later or against a different server", Kind::Busy),
             (
-                KvPut,
-                429,
-                "rate limit exceeded, try again later or against a different server",
-                Kind::Busy,
-                false,
-            ),
-            (
-                KvPut,
+                Txn,
                 503,
                 "rate limit exceeded for operation that can only be performed by the leader, try again later",
                 Kind::Busy,
-                false,
             ),
-            (KvPut, 500, "RPC rate limit exceeded", Kind::Busy, false),
-            (KvPut, 503, "upstream is gone", Kind::Unknown, unknown),
+            (Txn, 500, "RPC rate limit exceeded", Kind::Busy),
+            (Txn, 503, "upstream is gone", Kind::Unknown),
+            (Txn, 413, "Request body(600000 bytes) too large, max size: 524288 bytes.", Kind::Refused),
+            (Txn, 413, "Transaction contains too many operations (70 > 64)", Kind::Refused),
+            (Txn, 500, "invalid session \"x\"", Kind::Gone),
+            (Txn, 500, "rpc error making call: raft apply failed: invalid session \"x\"", Kind::Gone),
+            (Txn, 500, "failed session lookup: index error: UUID must be 36 characters", Kind::Gone),
+            (KvGet, 500, "invalid key name, leading/trailing spaces are not allowed", Kind::Refused),
             (
-                KvPut,
-                413,
-                "Request body(600000 bytes) too large, max size: 524288 bytes.",
-                Kind::Refused,
-                false,
-            ),
-            (Txn, 413, "Transaction contains too many operations (70 > 64)", Kind::Refused, false),
-            (KvPut, 500, "invalid session \"x\"", Kind::Gone, false),
-            (
-                KvPut,
-                500,
-                "rpc error making call: raft apply failed: invalid session \"x\"",
-                Kind::Gone,
-                false,
-            ),
-            (KvPut, 500, "failed session lookup: index error: UUID must be 36 characters", Kind::Gone, false),
-            (KvGet, 500, "invalid key name, leading/trailing spaces are not allowed", Kind::Refused, false),
-            (
-                KvPut,
+                Txn,
                 500,
                 "rpc error making call: invalid key name, path traversal is not allowed",
                 Kind::Refused,
-                false,
             ),
-            (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Kind::Refused, false),
-            (KvPut, 400, "Missing key name", Kind::Refused, false),
-            (SessionRenew, 404, "Session id 'k' not found", Kind::Gone, false),
-            (SessionRenew, 404, "404 page not found", Kind::NotConsul, false),
-            (SessionRenew, 404, "Session id 'another' not found", Kind::NotConsul, false),
-            (SessionRenew, 404, "<h1>Session identifier missing</h1>", Kind::NotConsul, false),
-            (SessionRenew, 404, "", Kind::NotConsul, false),
-            (SessionRenew, 502, "<h1>Bad Gateway</h1>", Kind::Unknown, unknown),
-            (SessionRenew, 500, "invalid session cookie", Kind::Unknown, unknown),
+            (KvGet, 400, "Missing key name", Kind::Refused),
+            (SessionRenew, 404, "Session id 'k' not found", Kind::Gone),
+            (SessionRenew, 404, "404 page not found", Kind::NotConsul),
+            (SessionRenew, 404, "Session id 'another' not found", Kind::NotConsul),
+            (SessionRenew, 404, "<h1>Session identifier missing</h1>", Kind::NotConsul),
+            (SessionRenew, 404, "", Kind::NotConsul),
+            (SessionRenew, 502, "<h1>Bad Gateway</h1>", Kind::Unknown),
+            (SessionRenew, 500, "invalid session cookie", Kind::Unknown),
             (
                 Login,
                 500,
                 "error validating claims: aud claim does not match any bound audience",
                 Kind::Denied,
-                false,
             ),
             (
                 Login,
                 500,
                 "rpc error making call: no known key successfully validated the token signature",
                 Kind::Denied,
-                false,
             ),
-            (Login, 500, "No cluster leader", Kind::NoLeader, unknown),
-            (SessionCreate, 500, "Missing node registration", Kind::Refused, false),
-            (
-                SessionCreate,
-                500,
-                "rpc error making call: Missing check 'x' registration",
-                Kind::Refused,
-                false,
-            ),
-            (SessionCreate, 400, "Client sent an HTTP request to an HTTPS server.", Kind::NotConsul, false),
-            (SessionCreate, 500, "Check 'serfHealth' is in critical state", Kind::Refused, false),
+            (Login, 500, "No cluster leader", Kind::NoLeader),
+            (SessionCreate, 500, "Missing node registration", Kind::Refused),
+            (SessionCreate, 500, "rpc error making call: Missing check 'x' registration", Kind::Refused),
+            (SessionCreate, 400, "Client sent an HTTP request to an HTTPS server.", Kind::NotConsul),
+            (SessionCreate, 500, "Check 'serfHealth' is in critical state", Kind::Refused),
             (
                 SessionCreate,
                 500,
                 "Invalid Session TTL '1000000000', must be between [10s=24h0m0s]",
                 Kind::Refused,
-                false,
             ),
-            (SessionCreate, 500, "Invalid Behavior setting 'x'", Kind::Refused, false),
-            (
-                SessionCreate,
-                500,
-                "cross datacenter lock must be created at server agent",
-                Kind::Refused,
-                false,
-            ),
+            (SessionCreate, 500, "Invalid Behavior setting 'x'", Kind::Refused),
+            (SessionCreate, 500, "cross datacenter lock must be created at server agent", Kind::Refused),
         ] {
             let error = error(operation, status, said);
             assert_eq!(error.kind, class, "{status} {said}");
-            assert_eq!(error.outcome_unknown(), outcome_unknown, "{status} {said}");
         }
     }
 
     #[test]
     fn an_error_says_what_was_tried_what_came_and_what_to_do() {
         assert_eq!(
-            error(Operation::KvPut, 403, "Permission denied").to_string(),
-            "cannot write k at http://c: Permission denied"
+            error(Operation::Txn, 403, "Permission denied").to_string(),
+            "cannot commit a transaction on k at http://c: Permission denied"
         );
     }
 
     #[test]
     fn an_unknown_token_is_told_from_a_missing_right() {
-        let unknown = error(Operation::KvPut, 403, "ACL not found");
+        let unknown = error(Operation::Txn, 403, "ACL not found");
         assert!(unknown.to_string().contains("Consul does not know this token"), "{unknown}");
-        assert!(!error(Operation::KvPut, 403, "Permission denied").is_unknown_token());
+        assert!(!error(Operation::Txn, 403, "Permission denied").is_unknown_token());
     }
 
     #[test]
@@ -452,7 +404,7 @@ mod tests {
             (503, false),
             (500, false),
         ] {
-            assert_eq!(error(Operation::KvPut, status, "").kind == Kind::NotConsul, foreign, "{status}");
+            assert_eq!(error(Operation::Txn, status, "").kind == Kind::NotConsul, foreign, "{status}");
         }
     }
 

@@ -51,7 +51,7 @@ pub enum Kind {
     Gone,
     /// The token lacks a right, or is unknown, or Consul hid a part of the answer from it; or a login was refused.
     Denied,
-    /// The servers have no leader, or lost it during the request.
+    /// The servers have no leader, or lost it during the request. The next leader may apply the write of a leader that was deposed.
     NoLeader,
     /// A rate limit of Consul's rejected the request. Nothing was done.
     Busy,
@@ -105,16 +105,6 @@ impl Error {
     /// The failed login that left the request without a token.
     pub fn login(&self) -> Option<&Self> {
         if let Some(TokenError::Login(login)) = self.token.as_deref() { Some(login) } else { None }
-    }
-
-    /// True if a write may have been applied in spite of the error, or may be applied later. Read again before the next write.
-    ///
-    /// [`Kind::NoLeader`] counts: a leader that is deposed during a commit answers so, and its successor may apply the entry.
-    pub fn outcome_unknown(&self) -> bool {
-        let answer_lost = matches!(self.code, Code::BadAnswer | Code::Interrupted);
-        let possible = matches!(self.kind, Kind::Unknown | Kind::NoLeader)
-            || (self.kind == Kind::NotConsul && answer_lost);
-        possible && self.token.is_none() && self.tried.operation.writes()
     }
 
     /// Whether the request has certainly not been read.

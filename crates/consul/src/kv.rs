@@ -24,23 +24,10 @@ pub struct KvPair {
     pub session: Option<String>,
     /// The Raft index of its creation.
     pub create_index: u64,
-    /// The Raft index of its last change. Pass it to [`Put::Cas`].
+    /// The Raft index of its last change. Pass it to [`TxnOp::Cas`](crate::TxnOp::Cas).
     pub modify_index: u64,
     /// How often it was locked by a session that did not hold the lock.
     pub lock_index: u64,
-}
-
-/// The condition of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put<'a> {
-    /// No condition.
-    Plain,
-    /// The key's `modify_index` is this one. 0: the key does not exist.
-    Cas(u64),
-    /// This session acquires the lock, or holds it already.
-    Acquire(&'a str),
-    /// This session holds the lock. The write releases it.
-    Release(&'a str),
 }
 
 impl Client {
@@ -86,39 +73,6 @@ impl Client {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
         let request = Request::get(operation, self.encoded(operation, prefix)?, shown(prefix));
         self.found(request.query(what, "").reading(self.bounded(read)).or_filtered().long()).await
-    }
-
-    /// Writes a key and its flags. Returns `false` if the condition does not hold or, for [`Put::Acquire`], the key is in lock-delay.
-    ///
-    /// # Errors
-    ///
-    /// [`Kind::Gone`](crate::Kind::Gone) if the session does not exist, [`Kind::Refused`](crate::Kind::Refused) above Consul's limit (`kv_max_value_size`, 512 KiB
-    /// by default).
-    pub async fn kv_put(&self, key: &str, value: &[u8], put: Put<'_>, flags: u64) -> Result<bool, Error> {
-        let path = self.path(Operation::KvPut, key)?;
-        let request = Request::put(Operation::KvPut, path, shown(key)).query("flags", flags.to_string());
-        let request = match put {
-            Put::Plain => request,
-            Put::Cas(index) => request.query("cas", index.to_string()),
-            Put::Acquire(session) => request.query("acquire", session),
-            Put::Release(session) => request.query("release", session),
-        };
-        self.send(request.body(value.to_vec())).await?.json()
-    }
-
-    /// Removes a key; with `cas`, only if its `modify_index` is this one. Returns `false` if it is another one. The removal of a key
-    /// that does not exist succeeds.
-    ///
-    /// # Errors
-    ///
-    /// As for any request.
-    pub async fn kv_delete(&self, key: &str, cas: Option<u64>) -> Result<bool, Error> {
-        let path = self.path(Operation::KvDelete, key)?;
-        let mut request = Request::delete(Operation::KvDelete, path, shown(key));
-        if let Some(index) = cas {
-            request = request.query("cas", index.to_string());
-        }
-        self.send(request).await?.json()
     }
 
     async fn found<T: DeserializeOwned>(&self, request: Request) -> Result<Indexed<Vec<T>>, Error> {

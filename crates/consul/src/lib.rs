@@ -3,7 +3,7 @@
 //! [`Client`] has one method for each endpoint. It is cheap to clone, and clones share their connections and their token.
 //!
 //! - Each request is bounded in time ([`DEFAULT_TIMEOUT`], [`Client::within`]) and each answer in bytes ([`MAX_ANSWER`]).
-//! - A write whose outcome is unknown is never retried: [`Error::outcome_unknown`] tells the caller to read again first.
+//! - A write whose outcome is unknown is never retried. The caller reads again first.
 //! - No token appears in a log, in an error or in the `Debug` output of a type.
 //! - With several addresses, the client moves to another one only if it shows a session of the client, or no lease may be valid. See [`Client`].
 //! - The behaviour relied on is that of Consul 1.8 to 1.22. Where it is not documented, it was measured.
@@ -118,7 +118,7 @@ pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
 pub use endpoint::MAX_LONG_POLLS;
 pub use error::{Error, Kind, Tried};
 pub use file::open_regular;
-pub use kv::{KvPair, Put};
+pub use kv::KvPair;
 pub use login::Login;
 pub use operation::{Code, Observer, Operation, Unobserved};
 pub use read::{Blocking, Consistency, Indexed, MAX_WAIT, Read};

@@ -25,10 +25,6 @@ pub enum Operation {
     KvList,
     /// A blocking query of one key or of a prefix.
     KvWatch,
-    /// A write of one key: `PUT /v1/kv/…`.
-    KvPut,
-    /// The removal of one key: `DELETE /v1/kv/…`.
-    KvDelete,
     /// A transaction: `PUT /v1/txn`.
     Txn,
     /// The exchange of a bearer token for a Consul token: `POST /v1/acl/login`.
@@ -57,7 +53,6 @@ impl Operation {
             Self::KvGetMany => "kv_get_many",
             Self::KvList => "kv_list",
             Self::KvWatch => "kv_watch",
-            Self::KvPut | Self::KvDelete => "kv_write",
             Self::Txn => "txn",
             Self::Login | Self::Logout => "login",
             Self::Leader | Self::Peers | Self::AgentSelf => "status",
@@ -75,8 +70,6 @@ impl Operation {
             Self::KvGet | Self::KvGetMany => "cannot read",
             Self::KvList => "cannot list",
             Self::KvWatch => "cannot watch",
-            Self::KvPut => "cannot write",
-            Self::KvDelete => "cannot delete",
             Self::Txn => "cannot commit a transaction on",
             Self::Login => "cannot log in by",
             Self::Logout => "cannot log out",
@@ -210,10 +203,10 @@ mod tests {
 
     use super::*;
 
-    const OPERATIONS: [Operation; 18] = {
+    const OPERATIONS: [Operation; 16] = {
         use Operation::{
-            AgentSelf, KvDelete, KvGet, KvGetMany, KvList, KvPut, KvWatch, Leader, Login, Logout,
-            NodeRegister, Peers, SessionCreate, SessionDestroy, SessionInfo, SessionList, SessionRenew, Txn,
+            AgentSelf, KvGet, KvGetMany, KvList, KvWatch, Leader, Login, Logout, NodeRegister, Peers,
+            SessionCreate, SessionDestroy, SessionInfo, SessionList, SessionRenew, Txn,
         };
         [
             SessionCreate,
@@ -225,8 +218,6 @@ mod tests {
             KvGetMany,
             KvList,
             KvWatch,
-            KvPut,
-            KvDelete,
             Txn,
             Login,
             Logout,

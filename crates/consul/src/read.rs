@@ -13,8 +13,6 @@ pub enum Consistency {
     Default,
     /// The leader first confirms with a quorum that it is the leader. A blocking query does so at its start and at each wake-up.
     Consistent,
-    /// Any server answers, however far behind it is.
-    Stale,
 }
 
 /// A blocking query.
@@ -62,11 +60,6 @@ impl Read {
         Self { consistency: Consistency::Consistent, blocking: None }
     }
 
-    /// A read with [`Consistency::Stale`].
-    pub const fn stale() -> Self {
-        Self { consistency: Consistency::Stale, blocking: None }
-    }
-
     /// The same read as a blocking query: it waits for an index above `index`, for at most `wait`.
     #[must_use]
     pub const fn after(mut self, index: u64, wait: Duration) -> Self {
@@ -101,10 +94,8 @@ impl Read {
     /// The query parameters.
     pub(super) fn query(self) -> Vec<(&'static str, String)> {
         let mut query = Vec::new();
-        match self.consistency {
-            Consistency::Default => {}
-            Consistency::Consistent => query.push(("consistent", String::new())),
-            Consistency::Stale => query.push(("stale", String::new())),
+        if self.consistency == Consistency::Consistent {
+            query.push(("consistent", String::new()));
         }
         if let Some(blocking) = self.blocking
             && blocking.index > 0
@@ -136,7 +127,10 @@ mod tests {
         };
         assert_eq!(text(Read::default()), "");
         assert_eq!(text(Read::consistent()), "consistent=");
-        assert_eq!(text(Read::stale().after(5, Duration::from_secs(2))), "stale=&index=5&wait=2000ms");
+        assert_eq!(
+            text(Read::consistent().after(5, Duration::from_secs(2))),
+            "consistent=&index=5&wait=2000ms"
+        );
         assert_eq!(text(Read::default().after(0, Duration::from_secs(2))), "");
         assert_eq!(text(Read::default().after(5, Duration::ZERO)), "index=5&wait=1ms");
         assert_eq!(text(Read::default().after(5, Duration::MAX)), "index=5&wait=600000ms");

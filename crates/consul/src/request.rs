@@ -48,10 +48,6 @@ impl Request {
         Self::new(operation, Method::POST, path, target)
     }
 
-    pub(super) fn delete(operation: Operation, path: impl Into<String>, target: impl Into<String>) -> Self {
-        Self::new(operation, Method::DELETE, path, target)
-    }
-
     fn new(operation: Operation, method: Method, path: impl Into<String>, target: impl Into<String>) -> Self {
         Self {
             operation,
@@ -122,7 +118,7 @@ impl Request {
             | Operation::Peers
             | Operation::AgentSelf => Lane::Read,
             // `KvGetMany` replaces the watches of up to 64 keys, so it must not wait for listings.
-            Operation::KvPut | Operation::KvDelete | Operation::KvGetMany | Operation::Txn => Lane::Write,
+            Operation::KvGetMany | Operation::Txn => Lane::Write,
         }
     }
 

@@ -19,16 +19,6 @@ const FEW_STEPS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "Verb", rename_all = "kebab-case", rename_all_fields = "PascalCase")]
 pub enum TxnOp {
-    /// Writes a key.
-    Set {
-        /// The key.
-        key: String,
-        /// The value.
-        #[serde(serialize_with = "base64")]
-        value: Vec<u8>,
-        /// The flags.
-        flags: u64,
-    },
     /// Writes a key if its `modify_index` is `index`; with 0, if the key does not exist.
     Cas {
         /// The key.
@@ -113,8 +103,7 @@ impl TxnOp {
     /// The key, or the prefix.
     fn key(&self) -> &str {
         match self {
-            Self::Set { key, .. }
-            | Self::Cas { key, .. }
+            Self::Cas { key, .. }
             | Self::Lock { key, .. }
             | Self::Unlock { key, .. }
             | Self::Delete { key }
@@ -249,8 +238,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Kind::Refused`](crate::Kind::Refused) above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not an error. If
-    /// [`Error::outcome_unknown`], read again before the next write.
+    /// [`Kind::Refused`](crate::Kind::Refused) above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not an error. Unless
+    /// Consul refused it or nothing was sent, a transaction that failed may have been applied, or may be applied later: read again
+    /// before the next write.
     pub async fn txn(&self, ops: &[TxnOp]) -> Result<Txn, Error> {
         self.transact(Operation::Txn, ops, Read::default()).await
     }
