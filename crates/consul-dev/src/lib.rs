@@ -65,8 +65,10 @@ pub enum BindError {
     )]
     NotLoopback(SocketAddr),
     /// The system refuses the address.
-    #[error("cannot listen on {address} (is another Consul or development server running there?); choose another port by --listen, and name it by \
-         CONSUL_HTTP_ADDR for the clients")]
+    #[error(
+        "cannot listen on {address} (is another Consul or development server running there?); choose another port by --listen, and name it by \
+         CONSUL_HTTP_ADDR for the clients"
+    )]
     Listen {
         /// The requested address.
         address: SocketAddr,
