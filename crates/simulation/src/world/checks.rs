@@ -250,10 +250,12 @@ impl World {
         // `.lock` is invalid.
         let is_short = |name: &str| {
             let limit = |record: &Record| record.limit < agent.configuration.terms.slots;
+            // A holder that `.lock` does not name any more has to notice that first.
             let wants = agent.configuration.wants.contains(&name)
                 && together
                 && !agent.draining
-                && agent.ending.is_none();
+                && agent.ending.is_none()
+                && !agent.holds(name);
             wants
                 && states().any(|(of, state)| of == name && !has(state) && state.record().is_some_and(limit))
         };
