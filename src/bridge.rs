@@ -1,7 +1,7 @@
 //! Translates between the core and the client of Consul: the core's operations into requests, and the answers into the core's types.
 //! The agent and the operators' commands use it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -84,79 +84,36 @@ fn found(answer: Result<Txn, slotkeeper_consul::Error>, keys: &[String]) -> Resu
     }
 }
 
-/// Reads several keys at one index and consistently, by one transaction. A transaction reports a missing key without an index, so if
-/// one is missing or may not be read, each key is read alone.
-///
-/// # Errors
-///
-/// The request failed.
-pub async fn confirm(client: &Client, keys: &[String]) -> Result<Vec<Reading>, Failure> {
-    match found(client.kv_get_many(keys, Consistency::Consistent).await, keys) {
-        Ok(Found::Pairs(pairs)) => {
-            let one = |key: &String| pairs.iter().find(|pair| pair.key == *key).cloned();
-            let all: Option<Vec<_>> = keys.iter().map(one).collect();
-            if let Some(all) = all {
-                return Ok(all.into_iter().map(shown).collect());
-            }
-        }
-        Err(failure) if failure.kind.is_transient() => return Err(failure),
-        Ok(Found::Refused(_)) | Err(_) => {}
-    }
-    let mut readings = Vec::new();
-    for key in keys {
-        readings.push(read(client, key, Read::consistent()).await?);
-    }
-    Ok(readings)
-}
-
-/// Reads several groups of keys, each group at one index and consistently: all by one transaction, which must have room for them. If a
-/// key is missing, its group is read separately. Returns a result for each group, in their order.
-pub async fn confirm_all(client: &Client, groups: &[Vec<String>]) -> Vec<Result<Vec<Reading>, Failure>> {
-    let mut answers: BTreeMap<usize, Result<Vec<Reading>, Failure>> = BTreeMap::new();
-    let mut together: Vec<usize> = (0..groups.len()).collect();
-    while together.len() > 1 {
-        let of = |group: &usize| groups.get(*group).into_iter().flatten();
-        let keys: BTreeSet<_> = together.iter().flat_map(of).cloned().collect();
-        let keys: Vec<_> = keys.into_iter().collect();
-        match found(client.kv_get_many(&keys, Consistency::Consistent).await, &keys) {
-            Ok(Found::Pairs(pairs)) => {
-                let pairs: BTreeMap<_, _> = pairs.into_iter().map(|pair| (pair.key.clone(), pair)).collect();
-                for group in together.drain(..) {
-                    // A group with a hidden key is read separately.
-                    let pairs: Option<Vec<_>> = of(&group).map(|key| pairs.get(key).cloned()).collect();
-                    answers.extend(pairs.map(|pairs| (group, Ok(pairs.into_iter().map(shown).collect()))));
-                }
-            }
-            Ok(Found::Refused(indexes)) => {
-                let missing: BTreeSet<_> = indexes.iter().filter_map(|index| keys.get(*index)).collect();
-                together.retain(|group| of(group).all(|key| !missing.contains(key)));
-            }
-            Err(failure) if failure.kind.is_transient() => {
-                answers.extend(together.drain(..).map(|group| (group, Err(failure.clone()))));
-            }
-            // The answer for all groups may be too long.
-            Err(_) => break,
-        }
-    }
-    let mut all = Vec::new();
-    // If Consul is unreachable for one group, the other groups do not wait for it too.
-    let mut unreachable: Option<Failure> = None;
-    for (group, keys) in groups.iter().enumerate() {
-        let answer = match (answers.remove(&group), &unreachable) {
-            (Some(answer), _) => answer,
-            (None, Some(failure)) => Err(failure.clone()),
-            (None, None) => confirm(client, keys).await,
+/// Reads several groups of keys, all at one index and consistently, by one transaction, which must have room for them. Returns the
+/// readings of each group, in their order. A key that does not exist, or may not be read, has the index 0.
+pub async fn read_groups(client: &Client, groups: &[Vec<String>]) -> Vec<Result<Vec<Reading>, Failure>> {
+    let keys: BTreeSet<_> = groups.iter().flatten().cloned().collect();
+    let keys: Vec<_> = keys.into_iter().collect();
+    let read = async |keys: &[String]| {
+        let pairs = client.kv_get_existing(keys, Consistency::Consistent).await;
+        pairs.map_err(|error| failure(&error)).map(|pairs| pairs.into_iter().map(pair).collect::<Vec<_>>())
+    };
+    let of_group = |pairs: &[Pair], keys: &[String]| {
+        let reading = |key: &String| {
+            let pair = pairs.iter().find(|pair| pair.key == *key).cloned();
+            Reading { index: pair.as_ref().map_or(0, |pair| pair.modify_index), pair }
         };
-        unreachable =
-            answer.as_ref().err().filter(|failure| failure.kind.is_transient()).cloned().or(unreachable);
-        all.push(answer);
+        keys.iter().map(reading).collect::<Vec<_>>()
+    };
+    match read(&keys).await {
+        Ok(pairs) => groups.iter().map(|keys| Ok(of_group(&pairs, keys))).collect(),
+        Err(failure) if groups.len() == 1 || failure.kind.is_transient() => {
+            groups.iter().map(|_| Err(failure.clone())).collect()
+        }
+        // The answer for all groups may be too long.
+        Err(_) => {
+            let mut all = Vec::new();
+            for keys in groups {
+                all.push(read(keys).await.map(|pairs| of_group(&pairs, keys)));
+            }
+            all
+        }
     }
-    all
-}
-
-/// A key from a transaction's answer.
-fn shown(pair: Pair) -> Reading {
-    Reading { index: pair.modify_index, pair: Some(pair) }
 }
 
 /// Renews a session. A new leader answers renewals before it has applied its log, so a 404 is confirmed by a consistent read. All of it
@@ -254,19 +211,32 @@ fn pair(pair: KvPair) -> Pair {
     }
 }
 
-/// The position of a listing in a transaction's answer, after the keys of the other operations; `None` without a listing. Operations
-/// that keep their key return it.
-fn listed_after(ops: &[Op]) -> Option<usize> {
-    let list = ops.iter().position(|op| matches!(op, Op::List { .. }))?;
-    let returns_key = |op: &&Op| match op {
-        Op::Lock { .. }
-        | Op::Unlock { .. }
-        | Op::Cas { .. }
-        | Op::CheckIndex { .. }
-        | Op::CheckSession { .. } => true,
-        Op::Delete { .. } | Op::DeleteCas { .. } | Op::CheckNotExists { .. } | Op::List { .. } => false,
-    };
-    Some(ops[..list].iter().filter(returns_key).count())
+/// What the listings of a transaction have returned. The answer has the keys in the order of the operations: one for each operation that
+/// keeps its key, and those of a listing in ascending order. A listing of one key is that of a prefix, and returns others too.
+fn listed(ops: &[Op], answer: Vec<KvPair>) -> Vec<Pair> {
+    let mut answer = answer.into_iter().peekable();
+    let mut pairs = Vec::new();
+    for op in ops {
+        match op {
+            Op::List { prefix } => {
+                let mut last = String::new();
+                let is_next = |next: &KvPair, last: &str| next.key.starts_with(prefix) && *next.key > *last;
+                while let Some(next) = answer.next_if(|next| is_next(next, &last)) {
+                    last.clone_from(&next.key);
+                    if is_folder(prefix) || next.key == *prefix {
+                        pairs.push(pair(next));
+                    }
+                }
+            }
+            Op::Lock { .. }
+            | Op::Unlock { .. }
+            | Op::Cas { .. }
+            | Op::CheckIndex { .. }
+            | Op::CheckSession { .. } => drop(answer.next()),
+            Op::Delete { .. } | Op::DeleteCas { .. } | Op::CheckNotExists { .. } => {}
+        }
+    }
+    pairs
 }
 
 /// Converts the answer to a transaction of these operations.
@@ -275,10 +245,9 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
         // All changes of one transaction have the same index. A transaction of deletes alone returns none.
         Ok(Txn::Committed(pairs)) => {
             let index = pairs.iter().map(|pair| pair.modify_index).max().unwrap_or(0);
-            let listing = listed_after(ops)
-                .map(|before| pairs.into_iter().skip(before).map(pair).collect())
-                // The answer to a transaction that writes never reports it (seen on 1.23).
-                .map(|pairs| Listing { index, filtered: false, pairs });
+            let lists = ops.iter().any(|op| matches!(op, Op::List { .. }));
+            // The answer to a transaction that writes never reports what it hides (seen on 1.23).
+            let listing = lists.then(|| Listing { index, filtered: false, pairs: listed(ops, pairs) });
             return Ok(Commit::Done { index, listing });
         }
         Ok(Txn::RolledBack(faults)) => faults,

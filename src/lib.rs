@@ -49,7 +49,7 @@ pub mod internals {
         pub use crate::log_events::*;
     }
     pub mod bridge {
-        pub use crate::bridge::{confirm, confirm_all, renew};
+        pub use crate::bridge::{read_groups, renew};
     }
     pub mod clock {
         pub use crate::clock::{now, processor_time, wall};

@@ -10,11 +10,12 @@ use crate::bridge;
 use crate::status::Kind;
 use slotkeeper_consul::{Client, Indexed, Read, Session};
 use slotkeeper_semaphore::plan::Write;
-use slotkeeper_semaphore::{Commit, Failure, FailureKind, LockKeyState, View};
+use slotkeeper_semaphore::{Commit, Failure, FailureKind, Listing, LockKeyState, Op, SessionId, View};
 
 pub mod evict;
 mod inspection;
 pub mod list;
+pub mod offers;
 mod poll;
 mod prefix_snapshot;
 pub mod rings;
@@ -118,6 +119,8 @@ pub struct Changed {
     pub before: View,
     /// The view after the last write.
     pub after: View,
+    /// The waiters that the writes offered slots to, each with the index of its offer.
+    pub offered: Vec<(SessionId, u64)>,
 }
 
 /// Reads a semaphore or a lock with a consistent read.
@@ -136,6 +139,26 @@ pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
             let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
             Ok(View::of_key(key, reading.pair, reading.index))
         }
+    }
+}
+
+/// The steps of a write, which shows the view that it leaves.
+fn steps(place: &Place, write: Write) -> Vec<Op> {
+    let mut ops = write.ops;
+    let prefix = match place.kind {
+        Kind::Semaphore => format!("{}/", place.key),
+        Kind::Lock => place.key.clone(),
+    };
+    ops.retain(|op| !matches!(op, Op::List { .. }));
+    ops.push(Op::List { prefix });
+    ops
+}
+
+/// The view that a write has left.
+fn view_after(place: &Place, mut listing: Listing) -> View {
+    match place.kind {
+        Kind::Semaphore => View::of_listing(&place.key, listing),
+        Kind::Lock => View::of_key(&place.key, listing.pairs.pop(), listing.index),
     }
 }
 
@@ -164,6 +187,7 @@ pub async fn change(
     // Read first, and again after each failure.
     let mut known = None;
     let mut before = None;
+    let mut offered = Vec::new();
     let (mut failed, mut until) = (0, Instant::now() + MAX_RETRY_TIME);
     loop {
         let looked = match known.take() {
@@ -171,15 +195,16 @@ pub async fn change(
             None => look(client, place).await,
         };
         let why = match looked {
-            Ok(mut view) => {
+            Ok(view) => {
                 let Some(write) = plan(&view)? else {
-                    return Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view });
+                    return Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view, offered });
                 };
-                match bridge::commit(client, write.ops.clone()).await {
-                    Ok(Commit::Done { index, .. }) => {
-                        before.get_or_insert_with(|| view.clone());
-                        view.apply(&write.ops, index);
-                        known = Some(view);
+                let takers = write.offered.clone();
+                match bridge::commit(client, steps(place, write)).await {
+                    Ok(Commit::Done { listing, index }) => {
+                        before.get_or_insert(view);
+                        offered.extend(takers.into_iter().map(|taker| (taker, index)));
+                        known = listing.map(|listing| view_after(place, listing));
                         (failed, until) = (0, Instant::now() + MAX_RETRY_TIME);
                         continue;
                     }
@@ -217,7 +242,7 @@ mod tests {
     use super::*;
     use slotkeeper_consul::{Settings, Txn, TxnOp, Unobserved};
     use slotkeeper_consul_dev::Server;
-    use slotkeeper_semaphore::{Moment, Op, plan};
+    use slotkeeper_semaphore::{Moment, plan};
 
     const NOW: Moment = Moment::from_boot(Duration::ZERO);
 
@@ -261,7 +286,7 @@ mod tests {
             let write = to_three(view)?;
             Ok(if planned.get() < 4 { write.map(outdated) } else { write })
         });
-        let Changed { before, after } = changed.await.unwrap();
+        let Changed { before, after, .. } = changed.await.unwrap();
         assert_eq!((limit(&before), limit(&after)), (1, 3));
         assert_eq!(limit(&look(&client, &Place::semaphore("p")).await.unwrap()), 3);
         assert_eq!(planned.get(), 5);

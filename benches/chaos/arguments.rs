@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// Instead: so many rounds of jobs that want slots of the same semaphores in different orders.
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "200")]
     pub(crate) crossed: Option<u32>,
-    /// Instead: kill the holder of a slot together with the lookout of its queue, so many times, and let clients with short waits come.
+    /// Instead: kill the holder of a slot together with its first waiter, so many times, and let clients with short waits come.
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) impatient: Option<u32>,
     /// Instead: restart a client agent, and servers one by one, so many times each, under twenty jobs.

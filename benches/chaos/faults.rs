@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::job::Semaphore;
-use crate::plan::{Edit, Fault, Planned, ServerFault};
+use crate::plan::{Edit, Fault, Planned, ServerFault, Target};
 use crate::stage::{Hurt, Stage};
 use crate::support::cluster::Cluster;
 use crate::support::http::{self, Body, Response};
@@ -31,7 +31,10 @@ pub(crate) async fn hurt_clients(stage: Rc<Stage>, plan: Vec<Planned<Fault>>) {
     for planned in plan {
         tokio::time::sleep_until(began + planned.after).await;
         // One may have to wait for its victim, or for an answer; the others do not wait for it.
-        tokio::task::spawn_local(meet(Rc::clone(&stage), planned));
+        for place in 0..planned.number {
+            let which = planned.which.wrapping_add(place);
+            tokio::task::spawn_local(meet(Rc::clone(&stage), Planned { which, ..planned }));
+        }
     }
 }
 
@@ -42,17 +45,17 @@ async fn meet(stage: Rc<Stage>, planned: Planned<Fault>) {
     };
     // Who would live on beside its successor, if it were let to; should there be none for a while, anybody.
     let mut victim = None;
-    if planned.holder && planned.fault.is_long() {
+    if planned.target == Target::Holder && planned.fault.is_long() {
         for _ in 0..LOOKS {
             let lives_long = |place: &usize| stage.jobs.borrow()[*place].has_long_to_live();
-            victim = pick(stage.candidates(true).into_iter().filter(lives_long).collect());
+            victim = pick(stage.candidates(Target::Holder).into_iter().filter(lives_long).collect());
             if victim.is_some() {
                 break;
             }
             sleep(LOOK).await;
         }
     }
-    if let Some(victim) = victim.or_else(|| pick(stage.candidates(planned.holder))) {
+    if let Some(victim) = victim.or_else(|| pick(stage.candidates(planned.target))) {
         hurt(stage, victim, planned.fault).await;
     }
 }
@@ -62,13 +65,14 @@ async fn hurt(stage: Rc<Stage>, victim: usize, fault: Fault) {
         let job = &stage.jobs.borrow()[victim];
         (job.seat, job.files.clone())
     };
+    let waits = !files.has_begun();
     let proxy = &stage.seats[seat].proxy;
     let at = life::now();
     let hurt = Hurt { fault: fault.name(), at, taken_away: false, index: 0 };
     let done = |hurt| {
         stage.hurt(victim, hurt);
         let whom = files.0.strip_prefix(&stage.folder).unwrap().display().to_string();
-        stage.count(fault.name(), &format!("{whom} {fault:?}"));
+        stage.count(fault.name(), waits, &format!("{whom} {fault:?}"));
     };
     match fault {
         Fault::KillAgent => {
@@ -235,7 +239,7 @@ pub(crate) async fn hurt_servers(
         let follower = (leader + 1 + planned.which % 2) % 3;
         let trouble = stage.begin_trouble(None);
         let count = |server: usize| {
-            stage.count(planned.fault.name(), &format!("server {server} {:?}", planned.fault));
+            stage.count(planned.fault.name(), false, &format!("server {server} {:?}", planned.fault));
         };
         match planned.fault {
             ServerFault::KillLeader(away) => {

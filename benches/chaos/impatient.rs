@@ -1,4 +1,4 @@
-//! Holder and lookout die together, and clients with short waits come: how soon one of them is served.
+//! A holder and its first waiter die together, and clients with short waits come: how soon one of them is served.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ const AT_ONCE: u32 = 10;
 /// Plays so many rounds, and says whether one was too late.
 pub(crate) async fn play(rounds: u32) -> bool {
     let consul = Consul::start().await;
-    println!("holder and lookout killed together, TTL 10 s; served within {BOUND:?}, waits of 5 s");
+    println!("holder and first waiter killed together, TTL 10 s; served within {BOUND:?}, waits of 5 s");
     println!("{:>6}{:>12}{:>20}", "round", "clients", "one served after");
     let (addr, next, late) = (consul.addr().to_string(), AtomicU32::new(0), AtomicU32::new(0));
     let all = tokio::task::spawn_blocking(move || {

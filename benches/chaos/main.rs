@@ -9,7 +9,8 @@
 //!    long is bounded, and it is counted apart.
 //! 2. On each slot one life begins after the other has ended, and under a higher token.
 //! 3. Everybody is served, unless it was hurt; and no one loses its slot or fails without a cause.
-//! 4. In the end nothing is left: no process, no session, no contender, and all slots can be had.
+//! 4. No slot is idle for long while a client waits for it that lives: see `idle`. This alone is judged by what is in Consul.
+//! 5. In the end nothing is left: no process, no session, no contender, and all slots can be had.
 //!
 //! The seed decides the plan: which faults, when, to the how-manieth, and which jobs. Processes cannot be made to repeat
 //! themselves, so a seed plays a similar game again, not the same.
@@ -33,6 +34,7 @@ mod arguments;
 mod black_hole;
 mod crossed;
 mod faults;
+mod idle;
 mod impatient;
 mod job;
 mod plan;
@@ -47,6 +49,8 @@ use std::time::Duration;
 use arguments::Arguments;
 use clap::Parser;
 use fastrand::Rng;
+use idle::Watch;
+use plan::Target;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::Value;
 use slotkeeper_test_seed::VARIABLE;
@@ -102,6 +106,8 @@ async fn play(arguments: &Arguments) -> bool {
         tokio::task::spawn_local(Rc::clone(&stage).occupy(seat, Rng::with_seed(seed ^ (seat as u64 + 1))))
     });
     let seats: Vec<_> = seats.collect();
+    let watch = Rc::new(Watch::default());
+    let watching = tokio::task::spawn_local(Rc::clone(&watch).run(Rc::clone(&stage)));
     let clients = tokio::task::spawn_local(faults::hurt_clients(Rc::clone(&stage), of_clients));
     faults::hurt_servers(&stage, &mut cluster, of_servers, length).await;
     clients.await.unwrap();
@@ -109,7 +115,7 @@ async fn play(arguments: &Arguments) -> bool {
     println!(
         "the faults are over: {} jobs so far, {} of them to be let to an end",
         stage.jobs.borrow().len(),
-        stage.candidates(false).len()
+        stage.candidates(Target::Anybody).len()
     );
 
     let all_ended = async {
@@ -119,9 +125,11 @@ async fn play(arguments: &Arguments) -> bool {
     };
     // Whoever has not ended by then is a violation of its own.
     let _ = timeout(ENDING, all_ended).await;
+    watching.abort();
     let mut violations = leftovers(&stage).await;
     let mut verdict = verdict::judge(&stage);
     verdict.violations.append(&mut violations);
+    watch.judge(&mut verdict);
     // The verdict comes last: of a long output its end is what gets kept.
     if !verdict.violations.is_empty() {
         std::fs::write(folder.path().join("events"), stage.events()).unwrap();
@@ -202,8 +210,9 @@ async fn sessions(stage: &Stage) -> Option<Vec<Value>> {
 
 fn print(stage: &Stage, verdict: &Verdict) {
     println!("faults:");
-    for (fault, times) in stage.counts.borrow().iter() {
-        println!("{times:>6} {fault}");
+    for (fault, (times, waiters)) in stage.counts.borrow().iter() {
+        let of_waiters = if *waiters > 0 { format!(", {waiters} of a waiter") } else { String::new() };
+        println!("{times:>6} {fault}{of_waiters}");
     }
     for line in &verdict.lines {
         println!("{line}");

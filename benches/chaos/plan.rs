@@ -48,15 +48,30 @@ pub(crate) struct Planned<F> {
     /// After the beginning; for servers, after the one before is over.
     pub(crate) after: Duration,
     pub(crate) fault: F,
-    /// Whom it meets: one that holds, if there is one; and which.
-    pub(crate) holder: bool,
+    /// Whom it meets, and which of them.
+    pub(crate) target: Target,
     pub(crate) which: usize,
+    /// It meets so many of them at once, one next to the other.
+    pub(crate) number: usize,
+}
+
+/// Whom a fault meets; anybody where there is no such client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Holder,
+    Waiter,
+    Anybody,
 }
 
 impl Fault {
     /// Whether a session may run out meanwhile.
     pub(crate) fn is_long(self) -> bool {
         matches!(self, Self::BlackHole(lasts) | Self::StopAgent(lasts) if lasts > LEASE)
+    }
+
+    /// Whether a waiter that it meets does not answer for a while, or ever.
+    fn leaves_a_queue(self) -> bool {
+        matches!(self, Self::KillAgent | Self::StopAgent(_) | Self::BlackHole(_))
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -111,7 +126,14 @@ pub(crate) fn of_clients(rng: &mut Rng, length: Duration) -> Vec<Planned<Fault>>
             26..28 => Fault::Edit(Edit::DeleteContender),
             _ => Fault::Edit(Edit::TakeOutOfLock),
         };
-        plan.push(Planned { after, fault, holder: rng.u32(0..10) < 7, which: rng.usize(..) });
+        let target = match rng.u32(0..10) {
+            0..5 => Target::Holder,
+            5..9 => Target::Waiter,
+            _ => Target::Anybody,
+        };
+        // Waiters die together where a node fails or a deploy is cancelled.
+        let number = if target == Target::Waiter && fault.leaves_a_queue() { rng.usize(1..5) } else { 1 };
+        plan.push(Planned { after, fault, target, which: rng.usize(..), number });
         after += seconds(rng, 0.2, 2.6);
     }
     plan
@@ -129,7 +151,9 @@ pub(crate) fn of_servers(rng: &mut Rng, length: Duration) -> Vec<Planned<ServerF
             4..7 => ServerFault::CutOff { leader, lasts },
             _ => ServerFault::Roll,
         };
-        Planned { after: seconds(rng, 5.0, 20.0), fault, holder: false, which: rng.usize(..) }
+        // Some pauses are long enough for clients to be in order again, and for slots to be idle for too long.
+        let after = if rng.u32(0..3) == 0 { seconds(rng, 30.0, 60.0) } else { seconds(rng, 5.0, 20.0) };
+        Planned { after, fault, target: Target::Anybody, which: rng.usize(..), number: 1 }
     };
     (0..most).map(|_| draw()).collect()
 }

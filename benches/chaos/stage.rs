@@ -11,6 +11,7 @@ use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::job::{Files, Job, Semaphore};
+use crate::plan::Target;
 use crate::support::freezer::Freezer;
 use crate::support::life;
 
@@ -50,6 +51,11 @@ impl Played {
             && self.files.has_begun()
             && self.job.beats.saturating_sub(self.files.beats()) > BEATS
     }
+
+    /// Whether it lives, and nothing that it has in Consul was changed behind its back.
+    pub(crate) fn can_recover(&self) -> bool {
+        !self.in_hand && self.hurt.iter().all(|hurt| !hurt.taken_away)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +90,8 @@ pub(crate) struct Stage {
     pub(crate) servers: Vec<SocketAddr>,
     pub(crate) jobs: RefCell<Vec<Played>>,
     pub(crate) troubles: RefCell<Vec<Trouble>>,
-    pub(crate) counts: RefCell<BTreeMap<&'static str, u32>>,
+    /// How often each fault was done, and how often to a waiter.
+    pub(crate) counts: RefCell<BTreeMap<&'static str, (u32, u32)>>,
     events: RefCell<Vec<String>>,
     pub(crate) folder: PathBuf,
     is_open: Cell<bool>,
@@ -149,13 +156,18 @@ impl Stage {
         }
     }
 
-    /// The jobs that have not ended; of these, where it is wanted and there are any, those whose command runs.
-    pub(crate) fn candidates(&self, holders: bool) -> Vec<usize> {
+    /// The jobs that have not ended; of these the wanted ones, where there are any.
+    pub(crate) fn candidates(&self, target: Target) -> Vec<usize> {
         let jobs = self.jobs.borrow();
         let alive = |place: &usize| jobs[*place].ended.is_none();
         let all: Vec<_> = (0..jobs.len()).filter(alive).collect();
-        let holding: Vec<_> = all.iter().copied().filter(|place| jobs[*place].files.has_begun()).collect();
-        if holders && !holding.is_empty() { holding } else { all }
+        let is_wanted = |place: &usize| match target {
+            Target::Holder => jobs[*place].files.has_begun(),
+            Target::Waiter => !jobs[*place].files.has_begun(),
+            Target::Anybody => true,
+        };
+        let wanted: Vec<_> = all.iter().copied().filter(is_wanted).collect();
+        if wanted.is_empty() { all } else { wanted }
     }
 
     /// Signals a job's agent, unless it has ended.
@@ -184,8 +196,10 @@ impl Stage {
         self.jobs.borrow_mut()[place].hurt.push(hurt);
     }
 
-    pub(crate) fn count(&self, fault: &'static str, whom: &str) {
-        *self.counts.borrow_mut().entry(fault).or_default() += 1;
+    pub(crate) fn count(&self, fault: &'static str, waits: bool, whom: &str) {
+        let mut counts = self.counts.borrow_mut();
+        let (all, waiters) = counts.entry(fault).or_default();
+        (*all, *waiters) = (*all + 1, *waiters + u32::from(waits));
         let at = life::now();
         self.events.borrow_mut().push(format!("{at:.2} ({:.1}) {fault}: {whom}", at - self.began));
     }
@@ -204,6 +218,12 @@ impl Stage {
 
     pub(crate) fn is_over(&self, trouble: usize) {
         self.troubles.borrow_mut()[trouble].to = life::now();
+    }
+
+    /// Whether a seat, or everybody, had something to bear at that time or later.
+    pub(crate) fn was_troubled_since(&self, seat: Option<usize>, from: f64) -> bool {
+        let troubles = self.troubles.borrow();
+        troubles.iter().any(|one| one.seat.is_none_or(|it| Some(it) == seat) && one.to >= from)
     }
 
     /// Whether a seat had anything to bear in that time, alone or with all.

@@ -12,7 +12,7 @@ use crate::support::lives::{self, Lived};
 const LEARNING: f64 = 1.0;
 /// And of an edit of `.lock` alone, or one whose news was lost on the way, as a holder reads both once a minute (docs/guarantees.md, "It
 /// does not protect from operators").
-const READING: f64 = 60.0;
+pub(crate) const READING: f64 = 60.0;
 /// From the signal that nothing survives, and from the last beat, to what is written; on a busy machine.
 const SLACK: f64 = 4.0;
 

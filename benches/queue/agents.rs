@@ -51,15 +51,7 @@ impl Agent {
 }
 
 pub(crate) fn holds(status: &Snapshot) -> bool {
-    is(State::Held, status)
-}
-
-pub(crate) fn waits(status: &Snapshot) -> bool {
-    is(State::Waiting, status)
-}
-
-fn is(state: State, status: &Snapshot) -> bool {
-    status.semaphores.first().is_some_and(|semaphore| semaphore.entry.state == state)
+    status.semaphores.first().is_some_and(|semaphore| semaphore.entry.state == State::Held)
 }
 
 /// How many agents are in which state, and what is wrong with the first with which something is.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::play::Manner;
+use crate::play::{Manner, Program};
 use crate::point::{Point, Spread};
 
 /// Processes of ours that one machine bears without being what is measured.
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// Leave the equal hold times out.
     #[arg(long)]
     spread_only: bool,
-    /// What the spread hold times and the instants of crashes are drawn from; by default a random one.
+    /// What the spread hold times are drawn from; by default a random one.
     #[arg(long)]
     seed: Option<u64>,
     /// Leave `consul lock` out.
@@ -86,8 +86,12 @@ pub(crate) enum Part {
     Connections,
     /// Leases beside others at one agent.
     Leases,
-    /// Grants after the death of a holder.
-    Crashes,
+    /// Crowds with dead, stopped and cut-off waiters, and deaths of holders.
+    Deaths,
+    /// Entries of Consul's log, and refused writes.
+    Entries,
+    /// Times in round trips, where Consul is far away.
+    Trips,
     /// Turns beside `consul lock` on one semaphore.
     Fair,
 }
@@ -95,6 +99,12 @@ pub(crate) enum Part {
 impl Arguments {
     pub(crate) fn plays(&self, part: Part) -> bool {
         self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// The programs, where the peer can be played.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = Program> + use<> {
+        let peer = (!self.no_peer).then_some(Program::ConsulLock);
+        [Program::Slotkeeper].into_iter().chain(peer)
     }
 
     pub(crate) fn spreads(&self) -> Vec<Spread> {

@@ -49,7 +49,7 @@ impl Floor {
 }
 
 /// From a write to the answer of the read that it wakes.
-pub(crate) async fn wake(consul: SocketAddr) -> Latencies {
+async fn wake(consul: SocketAddr) -> Latencies {
     let (writer, reader, mut index) = pair(consul).await;
     let mut times = Vec::new();
     for _ in 0..TRIALS {

@@ -1,4 +1,4 @@
-//! `cargo bench --bench queue`: what clients of one semaphore cost, in a queue, at rest and after a crash; beside
+//! `cargo bench --bench queue`: what clients of one semaphore cost, in a queue, at rest, and where others die; beside
 //! `consul lock -n` and beside the least that a handoff can cost, on one machine in one run.
 //!
 //! A life is: enter, wait, hold for a time, leave. All clients of a play begin at once. They are processes of `slotkeeper
@@ -29,13 +29,16 @@ mod agents;
 mod arguments;
 mod commands;
 mod connections;
-mod crashes;
+mod crowds;
+mod deaths;
 mod desk;
+mod entries;
 mod fair;
 mod floor;
 mod in_process;
 mod latencies;
 mod leases;
+mod line;
 mod load;
 mod play;
 mod plot;
@@ -44,6 +47,8 @@ mod queue;
 mod rest;
 mod server;
 mod table;
+mod tap;
+mod trips;
 mod turns;
 mod work;
 
@@ -52,7 +57,10 @@ use std::time::Duration;
 
 use arguments::{Arguments, Part, Role};
 use clap::Parser;
+use futures_util::StreamExt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook_tokio::Signals;
 use slotkeeper::internals::clock;
 
 fn main() -> ExitCode {
@@ -64,7 +72,14 @@ fn main() -> ExitCode {
     }
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let faults = runtime.block_on(measure(&arguments));
+    let faults = runtime.block_on(async {
+        // Whoever interrupts it finds no client left behind that is stopped and would not end by itself.
+        let mut signals = Signals::new([SIGINT, SIGTERM]).unwrap();
+        tokio::select! {
+            faults = measure(&arguments) => faults,
+            _ = signals.next() => vec!["interrupted".to_owned()],
+        }
+    });
     for fault in &faults {
         eprintln!("FAULT: {fault}");
     }
@@ -92,8 +107,15 @@ async fn measure(arguments: &Arguments) -> Vec<String> {
     if arguments.plays(Part::Leases) {
         faults.extend(leases::measure().await);
     }
-    if arguments.plays(Part::Crashes) {
-        faults.extend(crashes::measure(arguments, seed).await);
+    if arguments.plays(Part::Deaths) {
+        faults.extend(crowds::measure(arguments).await);
+        faults.extend(deaths::measure(arguments).await);
+    }
+    if arguments.plays(Part::Entries) {
+        faults.extend(entries::measure(arguments).await);
+    }
+    if arguments.plays(Part::Trips) {
+        faults.extend(trips::measure(arguments).await);
     }
     if arguments.plays(Part::Fair) && !arguments.no_peer {
         faults.extend(fair::measure(arguments).await);

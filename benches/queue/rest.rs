@@ -161,4 +161,10 @@ fn print(arguments: &Arguments, subjects: &[Subject], spent: &[(Counts, Duration
         cells.extend(kinds.iter().map(|kind| figure(number(counts.of(*kind).requests) / minutes)));
         table.row(cells);
     }
+    let ours = subjects
+        .iter()
+        .zip(spent)
+        .filter(|(subject, _)| subject.name.starts_with(Program::Slotkeeper.as_str()));
+    let requests: u64 = ours.map(|(_, (counts, _))| counts.requests()).sum();
+    println!("requests of all watched clients of ours: {requests} in {time}");
 }

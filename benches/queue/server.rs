@@ -65,10 +65,17 @@ impl Server {
         tokio::time::timeout(patience, came).await.is_ok()
     }
 
-    /// Ends a session from outside, as its TTL would.
-    pub(crate) async fn destroy_session(&self, id: &str) {
-        let answer = self.ask("PUT", &format!("/v1/session/destroy/{id}")).await;
-        assert_eq!((answer.status, answer.text().trim()), (200, "true"));
+    /// The sessions that there are.
+    pub(crate) async fn sessions(&self) -> Vec<String> {
+        let sessions = self.ask("GET", "/v1/session/list").await.json();
+        let ids = sessions.as_array().into_iter().flatten().filter_map(|session| session["ID"].as_str());
+        ids.map(str::to_owned).collect()
+    }
+
+    /// The index of the last entry of Consul's Raft log.
+    pub(crate) async fn log_index(&self) -> u64 {
+        let agent = self.ask("GET", "/v1/agent/self").await.json();
+        agent["Stats"]["raft"]["last_log_index"].as_str().and_then(|index| index.parse().ok()).unwrap()
     }
 
     async fn ask(&self, method: &str, path: &str) -> Response {

@@ -73,7 +73,7 @@ impl Requests {
             let client = client.clone();
             self.tasks.spawn(async move {
                 let (askers, keys): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
-                let answers = bridge::confirm_all(&client, &keys).await;
+                let answers = bridge::read_groups(&client, &keys).await;
                 let told = |((owner, name), answer)| (owner, Event::KeysRead(name, answer));
                 Done::Confirmed(askers.into_iter().zip(answers).map(told).collect())
             });

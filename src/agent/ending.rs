@@ -4,6 +4,7 @@ mod state;
 
 use std::time::Duration;
 
+use rustix::process::{Pid, getppid};
 use tracing::{error, info, warn};
 
 use super::Agent;
@@ -19,7 +20,7 @@ use crate::log_events::{
 };
 use crate::shutdown::SignalRequest;
 use crate::status::Event;
-use crate::workload::signals;
+use crate::workload::{Offer, signals};
 use slotkeeper_semaphore::{Keeper, Machine, Moment, Phase};
 
 pub(super) use state::{Drain, DrainDeadlines, Ending};
@@ -184,12 +185,58 @@ impl Agent {
 
     /// Whether nothing is left to be released.
     pub(super) fn everything_has_ended(&self) -> bool {
-        self.own.keeper.has_ended() && self.leases.is_empty()
+        self.has_released() && self.leases.is_empty()
     }
 
     /// Whether everything is released except the leases that their clients may still use.
     pub(super) fn is_released(&self) -> bool {
-        self.own.keeper.has_ended() && self.leases.out().len() == self.leases.iter().count()
+        self.has_released() && self.leases.out().len() == self.leases.iter().count()
+    }
+
+    fn has_released(&self) -> bool {
+        self.own.keeper.has_ended() || self.handed_over
+    }
+
+    /// Whether nothing is left to do but to wait until waiters accept the slots that were offered to them, and a guard is there that
+    /// can wait: the exit code of the command does not.
+    pub(super) fn may_hand_over(&self) -> bool {
+        let mut machines = self.own.keeper.machines();
+        let is_left = self.own.keeper.session().is_some() && machines.any(|one| one.open_offers().next().is_some());
+        is_left
+            && self.guard.is_some()
+            && self.ending.drain().is_some()
+            && self.own.keeper.machines().all(Machine::is_gone)
+            && self.leases.is_empty()
+    }
+
+    /// Leaves the open offers to the guard, if that is still there.
+    pub(super) async fn hand_over(&mut self) {
+        let offer = |one: &Machine| {
+            let prefix = &one.settings().prefix;
+            let offers = one.open_offers().map(|(taker, index)| Offer {
+                prefix: prefix.clone(),
+                taker: taker.as_str().to_owned(),
+                index,
+            });
+            offers.collect::<Vec<_>>()
+        };
+        let offers = self.own.keeper.machines().flat_map(offer).collect();
+        let holdings = self.holdings();
+        if let Some(mut guard) = self.guard.take() {
+            // The token may be another one by now.
+            if let Some(holdings) = holdings {
+                guard.holds(holdings);
+            }
+            self.handed_over = guard.dismiss(offers).await;
+            self.guard = Some(guard).filter(|_| self.handed_over);
+        }
+    }
+
+    /// Lets the guard of the ended command go, with nothing to do.
+    pub(super) async fn dismiss_guard(&mut self) {
+        if let Some(guard) = self.guard.as_mut().filter(|guard| guard.has_guard()) {
+            guard.dismiss(Vec::new()).await;
+        }
     }
 
     /// Time for releasing everything: what the wait for the workload has left of `drain.timeout`.
@@ -218,6 +265,7 @@ impl Agent {
         let in_vain = self.own.keeper.machines().next().is_some() && !self.own.keeper.has_reached_consul();
         let never_answered = in_vain && !self.resumes && !self.leases.have_reached_consul();
         let clean = never_answered || self.is_released() && !self.ending.has_abandoned();
+        self.dismiss_guard().await;
         let out = self.leases.out();
         let exit = match self.ending.exit() {
             Some(Exit::Done) | None if !clean || !out.is_empty() => Exit::Failed,
@@ -233,6 +281,8 @@ impl Agent {
             self.ending.explain_left(what);
         } else if clean && never_answered {
             info!("{DRAINED}: Consul has never answered, so there is nothing to release");
+        } else if clean && self.handed_over {
+            info!("{DRAINED}: the guard waits until the next holders have begun, and ends the session");
         } else if clean {
             info!("{DRAINED}: no slot and no session of this agent is left in Consul");
         } else {
@@ -249,8 +299,12 @@ impl Agent {
         let left = || drain_ends.map_or(Duration::ZERO, |ends| ends.since(clock::now()));
         // Last of all, since everything before it needs the token.
         let client = self.client.within(left().min(MAX_REQUEST_TIMEOUT));
+        let handed_over = self.handed_over;
+        // The guard needs the token, and logs out.
         let log_out = async {
-            if let Err(error) = client.log_out_for_good().await {
+            if !handed_over
+                && let Err(error) = client.log_out_for_good().await
+            {
                 warn!(
                     error = %bridge::message(&error),
                     "{LOGOUT_FAILED}; the token stays valid for the auth method's MaxTokenTTL"
@@ -262,8 +316,15 @@ impl Agent {
         // After a loss a hook may be what stops the workload; otherwise it must not delay the end.
         let hooks_timeout = if exit == Exit::SlotLost { left() } else { left().min(HOOKS_TIMEOUT) };
         let mut signals = self.parts.signals;
+        // A container ends with its first process, and the guard with the container.
+        let guard = self.guard.filter(|_| handed_over && getppid().is_some_and(Pid::is_init));
+        let guard_end = async {
+            if let Some(mut guard) = guard {
+                guard.guard_ended().await;
+            }
+        };
         tokio::select! {
-            ((), ()) = async { tokio::join!(self.hooks.finish(hooks_timeout), log_out) } => {}
+            ((), (), ()) = async { tokio::join!(self.hooks.finish(hooks_timeout), log_out, guard_end) } => {}
             () = stop_requested(&mut signals) => {
                 warn!("{STOP_REPEATED}: exiting at once, without waiting for hooks");
                 return self.ending.ended(exit);

@@ -30,7 +30,7 @@ pub(super) fn exit_of_failure(kind: FailureKind) -> Option<Exit> {
 pub(super) fn exit_of_obstacle(kind: ObstacleKind) -> Option<Exit> {
     match kind {
         ObstacleKind::OtherContent | ObstacleKind::Limit => Some(Exit::Config),
-        ObstacleKind::OtherContentHeld | ObstacleKind::LimitBelowGroup | ObstacleKind::TooLarge => None,
+        ObstacleKind::OtherContentHeld | ObstacleKind::LimitBelowGroup => None,
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(certain_at(at(1000)), at(4000));
         assert_eq!(verdict(ObstacleKind::OtherContent, 4000), Some(Exit::Config));
         assert_eq!(verdict(ObstacleKind::Limit, 4000), Some(Exit::Config));
-        for kind in [ObstacleKind::OtherContentHeld, ObstacleKind::LimitBelowGroup, ObstacleKind::TooLarge] {
+        for kind in [ObstacleKind::OtherContentHeld, ObstacleKind::LimitBelowGroup] {
             assert_eq!(verdict(kind, 60_000), None);
         }
     }

@@ -179,6 +179,10 @@ struct Agent {
     wait: Option<Wait>,
     /// The command that runs on the slots.
     running: Option<Running>,
+    /// The guard of the command that has ended.
+    guard: Option<Running>,
+    /// The guard has taken on what was left to do in Consul.
+    handed_over: bool,
     /// Since a command was started.
     orphans: Option<Orphans>,
     /// The workload of the section `workload`.
@@ -255,6 +259,8 @@ impl Agent {
             outage: Outage::default(),
             wait,
             running: None,
+            guard: None,
+            handed_over: false,
             orphans: None,
             beside,
             resumes,
@@ -289,10 +295,13 @@ impl Agent {
             let may_be_hopeless = self.end_hopeless_wait(now);
             self.advance_leases(now);
             self.check_pending(now);
-            let client = self.client_for_now();
-            self.requests.ask_for_listings(&client);
-            self.requests.ask_for_confirmations(&client);
-            self.requests.ask_for_watches(&client, now);
+            let hands_over = self.may_hand_over();
+            if !hands_over {
+                let client = self.client_for_now();
+                self.requests.ask_for_listings(&client);
+                self.requests.ask_for_confirmations(&client);
+                self.requests.ask_for_watches(&client, now);
+            }
             // Requests are sent before the rest of the round: another client may be about to acquire the same slot.
             tokio::task::yield_now().await;
             if !self.may_publish_later(now) {
@@ -313,6 +322,12 @@ impl Agent {
                 continue;
             }
             let is_over = self.ending.drain().is_some_and(|drain| drain.ends <= now);
+            if hands_over {
+                self.hand_over().await;
+                if !self.handed_over {
+                    continue;
+                }
+            }
             if self.everything_has_ended() || is_over {
                 return Ok(self.finish().await);
             }
@@ -385,6 +400,7 @@ impl Agent {
                 request = self.parts.signals.next() => match request {
                     SignalRequest::Reload => self.sighup_received(),
                     SignalRequest::Signal(signal) => if self.signalled(signal).await {
+                        self.dismiss_guard().await;
                         let exit = self.ending.exit().unwrap_or(Exit::Failed);
                         return Ok(self.ending.ended(exit));
                     },

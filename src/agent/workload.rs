@@ -45,7 +45,7 @@ impl Agent {
     /// Reaps processes that hooks have left behind.
     pub(super) fn reap_orphans(&self) {
         let mut own = self.hooks.processes();
-        own.push(self.running.as_ref().and_then(Running::guard));
+        own.push(self.running.as_ref().or(self.guard.as_ref()).and_then(Running::guard));
         orphans::reap(&own);
     }
 
@@ -104,7 +104,7 @@ impl Agent {
     }
 
     /// What the guard releases if this process is killed. `None` without a session.
-    fn holdings(&self) -> Option<Holdings> {
+    pub(super) fn holdings(&self) -> Option<Holdings> {
         let left = Resume::of(&self.own.keeper)?;
         let config = &self.parts.config;
         let locks_stay = config.session.behavior == Behavior::Release;
@@ -198,7 +198,7 @@ impl Agent {
     }
 
     fn command_is_over(&mut self) {
-        self.running = None;
+        self.guard = self.running.take().filter(Running::has_guard);
         self.parts.command = None;
         self.evictions.end_all(clock::now());
         self.own.keeper.set_occupied(BTreeSet::new(), clock::now());

@@ -51,7 +51,7 @@ impl Destroy {
                 return Ok(exit);
             }
             let place = if lock.is_some() { Place::lock(&key) } else { Place::semaphore(&prefix) };
-            let Changed { before, after } = operator::change(&client, &place, plan).await?;
+            let Changed { before, after, .. } = operator::change(&client, &place, plan).await?;
             let done = json!({
                 "limit": before.record().map(|record| record.limit),
                 "leftovers_removed": before.leftovers.len().saturating_sub(after.leftovers.len()),

@@ -97,7 +97,7 @@ impl Evict {
 
     /// The change and its consequences, for the confirmation.
     fn intention(&self, target: &Target) -> String {
-        use ParticipantState::{Dead, Held, Leaving, Locked, Removed, Unknown, Waiting};
+        use ParticipantState::{Dead, Held, Leaving, Locked, Offered, Removed, Unknown, Waiting};
         let one = &target.participant;
         let (session, place) = (printable(one.id()), printable(&target.place.key));
         let who = in_brackets(one.who.as_ref());
@@ -110,6 +110,7 @@ impl Evict {
         let since = since.unwrap_or_default();
         let stands = match one.state {
             Waiting | Leaving | Removed => format!("which waits for {slots} of {place}{since}"),
+            Offered => format!("which was offered {slots} of {place}{since}"),
             Held | Locked => format!("which holds {slots} of {place}{since}"),
             Dead | Unknown => format!("which is dead and listed with {slots} of {place}"),
         };

@@ -62,7 +62,7 @@ impl Prune {
                 plan::prune(view, &whom, &clock::wall().text(now), now)
                     .map_err(|why| Error::of_plan(view, why))
             };
-            let Changed { before, after } =
+            let Changed { before, after, .. } =
                 operator::change(&client, &Place::semaphore(&prefix), plan).await?;
             dead.retain(|one| holds(&before, &one.id().into()) && !holds(&after, &one.id().into()));
             let remains = |key: &str| after.leftovers.iter().any(|leftover| leftover.key == key);

@@ -36,7 +36,7 @@ impl SetLimit {
                 .map_err(|why| Error::of_plan(view, why))
         };
         run_requests(&client, async {
-            let Changed { before, after } =
+            let Changed { before, after, .. } =
                 operator::change(&client, &Place::semaphore(&prefix), plan).await?;
             let new_holders = NewHolder::all(&before, &after);
             let line = format!("{}: {}", printable(&prefix), in_words(&before, &after, &new_holders));

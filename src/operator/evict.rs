@@ -163,8 +163,9 @@ pub async fn act(client: &Client, target: &Target, by: Option<&str>) -> Result<C
                     None => plan::force_eviction(view, &membership, &clock::wall().text(now), now),
                 })
             }
-            // After a lost response, this eviction may be the reason; it is the desired state.
+            // This eviction may be the reason; it is the desired state.
             None if tried.get() => Ok(None),
+            Some(later) if tried.get() && later.is_after(&target.membership) => Ok(None),
             found => Err(Error::Refused(changed(target, found.as_ref()))),
         }
     })
@@ -252,8 +253,14 @@ fn has_free_slot(view: &View) -> bool {
 
 /// Waits until its key changes, or for the given time.
 async fn wait_for_change(client: &Client, view: &View, session: &SessionId, wait: Duration) {
-    let key = if view.single().is_some() { view.lock_key() } else { view.contender_key(session) };
-    let read = Read::default().after(view.index_of(&key), wait);
+    let (key, index) = match view.single() {
+        Some(single) => (view.lock_key(), single.index),
+        None => {
+            let index = view.contender(session).map_or(view.lock_index(), |one| one.modify_index);
+            (view.contender_key(session), index)
+        }
+    };
+    let read = Read::default().after(index, wait);
     let answer = tokio::time::timeout(wait, bridge::read(client, &key, read)).await;
     if matches!(answer, Ok(Err(failure)) if failure.kind != FailureKind::Cut) {
         sleep(PAUSE.min(wait)).await;

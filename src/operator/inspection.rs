@@ -98,6 +98,8 @@ pub enum ParticipantState {
     Locked,
     /// `.lock` lists it, and it has a locked key below the prefix.
     Held,
+    /// `.lock` lists it, since another client has offered it its slots, which it has not accepted yet. Nothing runs on them.
+    Offered,
     /// It is in the queue.
     Waiting,
     /// It was in the queue, was evicted, and has not left yet.
@@ -120,6 +122,7 @@ impl ParticipantState {
         let may_hold = view.is_filtered() && view.lock == LockKeyState::Missing;
         match Membership::of(view, session).map(|membership| membership.part) {
             Some(Holds) if view.lives(session).is_none() => Self::Unknown,
+            Some(Holds) if contender.and_then(Contender::state) == Some(WaiterState::Offered) => Self::Offered,
             Some(Holds) => Self::Held,
             Some(Waits) | None if may_hold && contender.is_some_and(|one| !one.says_waiting()) => {
                 Self::Unknown
@@ -207,6 +210,8 @@ pub struct Participant {
     pub position: Option<usize>,
     /// Of a waiter, whether it needs more slots than the limit, or several in a form that cannot express them.
     pub passed_over: Option<bool>,
+    /// Whether it was asked for a sign of life, and has not answered: waiters behind it are served first.
+    pub asked: bool,
     /// The prefixes of its acquire group.
     pub together: Vec<String>,
     /// Whether the session may exist although Consul does not show it.
@@ -230,16 +235,15 @@ impl Participant {
 
     /// The same participant with what its contender key says.
     fn described_by(self, entry: Entry) -> Self {
-        // A new holder may not have written its key yet, whose date is then that of its wait.
-        let is_of_wait = self.state == ParticipantState::Held && entry.state == WaiterState::Waiting;
         let is_dead = self.state == ParticipantState::Dead;
         Self {
             slot_indexes: if is_dead { Vec::new() } else { entry.indexes },
             priority: Some(entry.priority),
-            since: Some(entry.since).filter(|since| !is_of_wait && status::date(since).is_some()),
+            since: Some(entry.since).filter(|since| status::date(since).is_some()),
             who: Some(entry.who).filter(|who| *who != Identity::default()),
             body: entry.body,
             evicted_by: entry.evicted_by,
+            asked: entry.asked,
             together: entry.together,
             ..self
         }
@@ -273,7 +277,7 @@ pub(super) fn participants(
     pairs: &[Pair],
     shown: &Indexed<Vec<Session>>,
 ) -> BTreeMap<SessionId, Participant> {
-    use ParticipantState::{Dead, Held, Leaving, Locked, Removed, Unknown, Waiting};
+    use ParticipantState::{Dead, Held, Leaving, Locked, Offered, Removed, Unknown, Waiting};
     let prefix = view.prefix();
     let below = format!("{prefix}/");
     let record = view.record();
@@ -309,7 +313,7 @@ pub(super) fn participants(
             },
             slots: match state {
                 Unknown if keys.is_empty() => Some(taken),
-                Held | Dead => Some(taken),
+                Held | Offered | Dead => Some(taken),
                 Waiting | Leaving | Removed | Unknown => Some(entry.as_ref().map_or(1, |entry| entry.slots)),
                 Locked => None,
             },
@@ -385,7 +389,7 @@ mod tests {
     fn holders_then_the_queue_then_the_dead() {
         let asked = waiting(9).replace('}', r#","evicted_by":"root@vm"}"#);
         let pairs = [
-            pair("p/.lock", r#"{"Limit":4,"Holders":["h","gone","h","foreign","alias"]}"#, "", 9),
+            pair("p/.lock", r#"{"Limit":5,"Holders":["h","offered","gone","h","foreign","alias"]}"#, "", 9),
             pair("p/h", r#"{"slotkeeper":1,"state":"held","slots":2}"#, "h", 5),
             pair("p/foreign", "db-node-1", "foreign", 6),
             pair("p/by-another-name", "", "alias", 7),
@@ -395,6 +399,7 @@ mod tests {
             pair("p/left", &waiting(0), "", 3),
             pair("p/out", r#"{"slotkeeper":1,"state":"held","slots":1}"#, "out", 2),
             pair("p/asked", &asked, "asked", 1),
+            pair("p/offered", r#"{"slotkeeper":1,"state":"offered","slots":1}"#, "offered", 8),
             pair("p-2/other", "", "other", 4),
         ];
         let found = of("p", &pairs, ["h", "foreign", "unrelated"].map(session).into());
@@ -404,6 +409,7 @@ mod tests {
                 ("h", ParticipantState::Held, Some(2), Some(false)),
                 ("foreign", ParticipantState::Held, Some(1), Some(true)),
                 ("alias", ParticipantState::Held, Some(1), Some(true)),
+                ("offered", ParticipantState::Offered, Some(1), Some(false)),
                 ("urgent", ParticipantState::Waiting, Some(2), Some(false)),
                 ("early", ParticipantState::Waiting, Some(1), Some(true)),
                 ("late", ParticipantState::Waiting, Some(2), Some(false)),
@@ -414,7 +420,7 @@ mod tests {
         );
         assert_eq!(found[1].body.as_deref(), Some("db-node-1"));
         assert_eq!(found[0].session, SessionRow::from(session("h")));
-        assert_eq!((&found[8].session.found, found[8].health), (&None, Health::Dead));
+        assert_eq!((&found[9].session.found, found[9].health), (&None, Health::Dead));
     }
 
     #[test]

@@ -157,7 +157,8 @@ impl PrefixSnapshot {
         };
         let holders = listed.iter().filter_map(|holder| rest.remove(holder)).collect();
         let mut queue = Vec::new();
-        let mut next = None;
+        // The waiters that were asked for a sign of life are served last.
+        let (mut next, mut last) = (None, None);
         for (place, (session, is_served)) in plan::queue(&self.view).into_iter().enumerate() {
             let Some(one) = rest.get_mut(&session) else { continue };
             one.order.0 = Some(place);
@@ -170,9 +171,11 @@ impl PrefixSnapshot {
             // Hidden waiters may be ahead.
             if hidden.keys.is_none() {
                 one.position = Some(queue.len() + 1);
-                next = next.or_else(|| {
-                    (is_served && matches!(found, Found::Semaphore { .. })).then(|| session.to_string())
-                });
+                let is_next = is_served && matches!(found, Found::Semaphore { .. });
+                let place = if one.asked { &mut last } else { &mut next };
+                if is_next && place.is_none() {
+                    *place = Some(session.to_string());
+                }
             }
             queue.push(one);
         }
@@ -180,7 +183,7 @@ impl PrefixSnapshot {
             schema_version: Default::default(),
             prefix: self.prefix.clone(),
             found,
-            next,
+            next: next.or(last),
             holders,
             queue,
             others: rest.into_values().collect(),

@@ -13,6 +13,7 @@ pub(crate) mod signals;
 pub(crate) mod terminal;
 
 pub(crate) use guard::holdings::Holdings;
+pub(crate) use guard::wire::Offer;
 pub(crate) use guard::tree::unfit_proc;
 pub use running::{Command, CommandEvent, CommandTimes, Running};
 

@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 use tracing::{error, warn};
 use uuid::Uuid;
 
@@ -24,7 +24,8 @@ use super::exec::THIS_PROGRAM;
 use super::guard::fence::Why;
 use super::guard::holdings::Holdings;
 use super::guard::tree;
-use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
+use super::guard::MAX_RELEASE;
+use super::guard::wire::{self, Offer, Order, Outcome, Reader, Report, Writer};
 use super::hooks::Groups;
 use super::{open_files, terminal};
 use crate::console;
@@ -37,6 +38,8 @@ const MAX_QUEUED_ORDERS: usize = 64;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for the guard to end a command, in addition to the command's own time.
 const GUARD_GRACE: Duration = Duration::from_secs(1);
+/// Time for the last order to a guard, which waits for it.
+const DISMISS_TIMEOUT: Duration = Duration::from_millis(100);
 /// Interval of looks for remains of a command whose guard has gone.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -79,7 +82,8 @@ pub enum CommandEvent {
     Gone(Option<Outcome>),
 }
 
-/// A command, its guard, and all descendants. [`Running::next`] has to be polled.
+/// A command, its guard, and all descendants. [`Running::next`] has to be polled until the command has ended. The guard stays until it
+/// is dismissed.
 #[derive(Debug)]
 pub struct Running {
     guard: Child,
@@ -112,7 +116,7 @@ enum Link {
     /// The guard has not connected yet.
     Awaited(Awaited),
     /// Reports of the guard, and the task that sends orders.
-    Open(Reader, JoinHandle<()>),
+    Open(Reader, JoinHandle<bool>),
     /// It has ended.
     Closed,
 }
@@ -325,8 +329,7 @@ impl Running {
             }
             Some(Report::Gone) => {
                 self.gone = true;
-                // The agent releases what it holds.
-                self.order(Order::Over);
+                return Some(CommandEvent::Gone(self.outcome));
             }
             None => {
                 self.end_link();
@@ -337,6 +340,29 @@ impl Running {
             }
         }
         None
+    }
+
+    /// Whether the guard is still there after the end of the command.
+    pub(crate) fn has_guard(&self) -> bool {
+        self.gone && matches!(self.link, Link::Open(..))
+    }
+
+    /// Lets the guard of an ended command go, and leaves it these offers. Returns whether it got them.
+    pub(crate) async fn dismiss(&mut self, offers: Vec<Offer>) -> bool {
+        let queued = self.order(Order::Over(offers));
+        // The channel ends with its sender.
+        self.orders = mpsc::channel(1).0;
+        match std::mem::replace(&mut self.link, Link::Closed) {
+            Link::Open(_, writer) => {
+                queued && timeout(DISMISS_TIMEOUT, writer).await.is_ok_and(|sent| sent.unwrap_or(false))
+            }
+            Link::Awaited(_) | Link::Closed => false,
+        }
+    }
+
+    /// Waits for the end of the guard's process.
+    pub(crate) async fn guard_ended(&mut self) {
+        let _ = timeout(MAX_RELEASE, self.guard.wait()).await;
     }
 
     fn end_link(&mut self) {
@@ -407,16 +433,17 @@ fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) ->
     guard.into()
 }
 
-/// Sends orders. The connection ends with this task.
-async fn pass_on(first: Order, mut orders: mpsc::Receiver<Order>, mut writer: Writer) {
+/// Sends orders. The connection ends with this task. Returns whether all were sent.
+async fn pass_on(first: Order, mut orders: mpsc::Receiver<Order>, mut writer: Writer) -> bool {
     let mut next = Some(first);
     while let Some(order) = next {
         if writer.send(&order).await.is_err() {
-            break;
+            // That it is gone is told by its reports.
+            return std::future::pending().await;
         }
         next = orders.recv().await;
     }
-    std::future::pending::<()>().await;
+    true
 }
 
 /// Ends the descendants of a guard that has gone.

@@ -50,8 +50,8 @@ fn a_held_slot_is_reported_everywhere_and_nothing_is_left() {
     ] {
         assert_eq!(agent.metric(series), value, "{series}");
     }
-    // An acquisition takes four writes: the session, the contender key, the transaction that lists all waiters, and the slot.
-    for (operation, count) in [(Operation::SessionCreate, 1.0), (Operation::Txn, 3.0)] {
+    // An acquisition takes two writes: the session, and the transaction that enqueues and takes a free slot.
+    for (operation, count) in [(Operation::SessionCreate, 1.0), (Operation::Txn, 1.0)] {
         assert_eq!(agent.requests(operation, Code::Ok), count, "{operation:?}");
     }
     // A whole TTL passes twice; the session is renewed and nothing is lost.

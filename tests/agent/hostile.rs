@@ -55,7 +55,7 @@ fn plant(operator: &Operator, text: &str) {
     };
     put(&format!("service/s/{holder}"), &entry("held", text), &holder, 0);
     put(&format!("service/s/{waiter}"), text, &waiter, 0);
-    let record = json!({"Limit": 2, "Holders": [holder, text], "Next": [text], text: text});
+    let record = json!({"Limit": 2, "Holders": [holder, text], "slotkeeper": {"of": 1, "indexes": [0, 1], "next": [text]}, text: text});
     operator.put("service/s/.lock", &record.to_string(), Put::Cas(0), 0);
     put("service/l", &entry("held", text), &leader, LOCK_FLAGS);
     operator.put("service/x/.lock", text, Put::Cas(0), 0);

@@ -188,8 +188,8 @@ fn two_freed_slots_are_granted_to_two_waiters_at_once() {
     let [a, b, c] = &mut line;
     a.await_ready();
     b.await_ready();
-    // One write has let both in.
-    assert_eq!(token(a), token(b));
+    // The first by its name, the second by the listing in the same write.
+    assert!(token(a) <= token(b));
     assert_eq!(operator.holders(PREFIX), [a.session(), b.session()]);
     let numbers = [&a, &b].map(|one| one.semaphore()["slot_indexes"][0].as_u64().unwrap());
     assert_eq!(BTreeSet::from(numbers), BTreeSet::from([0, 1]));
@@ -204,7 +204,7 @@ fn two_freed_slots_are_granted_to_two_waiters_at_once() {
 }
 
 #[test]
-fn a_leaving_holder_reads_one_key_and_hands_off_in_one_transaction() {
+fn a_leaving_holder_hands_off_in_one_transaction_without_a_read() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let proxy = Proxy::start_apart(address.parse().unwrap());
@@ -224,21 +224,19 @@ fn a_leaving_holder_reads_one_key_and_hands_off_in_one_transaction() {
     await_next(&operator, &[next, last]);
     await_watch(&proxy, &leaver.ready_file_says()["session"]);
     let (session, before) = (next.session(), its_slot(&leaver)["fencing_token"].as_u64().unwrap());
-    // The next one has no part in it.
-    next.signal(Signal::STOP);
     let asked_before = proxy.asked().len();
     assert_eq!(leaver.terminate(), Some(0));
     let asked = proxy.asked().split_off(asked_before);
-    assert_eq!(asked[0].key, Some(format!("{PREFIX}/.lock")));
     let asked: Vec<_> = asked.into_iter().map(|asked| asked.kind).collect();
-    assert_eq!(asked, [Kind::KvGet, Kind::Txn, Kind::SessionDestroy]);
+    // The last but one tells that the offer is accepted.
+    assert_eq!(asked, [Kind::Txn, Kind::KvGetBlocking, Kind::SessionDestroy]);
 
     let lock = operator.lock(PREFIX).unwrap();
-    let (said, granted) = entry(&operator, &session);
+    let (said, accepted) = entry(&operator, &session);
     assert_eq!((&said["state"], &said["indexes"]), (&"held".into(), &serde_json::json!([1])));
-    assert_eq!(granted, lock.modify_index, "written in one transaction");
-    assert!(granted > before);
-    next.signal(Signal::CONT);
+    let granted = said["token"].as_u64().unwrap();
+    assert_eq!(granted, lock.modify_index, "offered in one transaction");
+    assert!(before < granted && granted < accepted);
     next.await_ready();
     let status = next.semaphore();
     assert_eq!((&status["fencing_token"], &status["slot_indexes"][0]), (&granted.into(), &1.into()));
@@ -271,27 +269,24 @@ fn a_dead_next_waiter_is_skipped() {
     wait_for("its own entry", || {
         entry(&operator, leaver_session.as_str().unwrap()).0["who"]["pid"] == leaver.pid()
     });
-    // Nobody but the leaver can do anything about it.
-    after.signal(Signal::STOP);
     dead.signal(Signal::KILL);
     dead.ended();
     let before = proxy.counts();
     operator.destroy(&dead_session);
     assert_eq!(leaver.terminate(), Some(0));
     let did = proxy.counts() - before;
-    assert_eq!(did.of(Kind::Txn).requests, 2, "one refused, one done: {did:?}");
+    assert!((2..=3).contains(&did.of(Kind::Txn).requests), "perhaps one that reads, one refused, one done: {did:?}");
     assert_eq!(operator.holders(PREFIX), [after_session.as_str()]);
-    let (said, granted) = entry(&operator, &after_session);
-    assert_eq!((&said["state"], &said["indexes"]), (&"held".into(), &serde_json::json!([0])));
-    after.signal(Signal::CONT);
     after.await_ready();
-    assert_eq!(token(&after), granted);
+    let (said, _) = entry(&operator, &after_session);
+    assert_eq!((&said["state"], &said["indexes"]), (&"held".into(), &serde_json::json!([0])));
+    assert_eq!(said["token"], token(&after));
     assert_eq!(after.terminate(), Some(0));
     operator.assert_nothing_left(PREFIX);
 }
 
 #[test]
-fn a_slot_granted_to_a_dead_waiter_is_free_when_its_session_ends() {
+fn a_slot_that_was_offered_to_a_dead_waiter_is_passed_on_by_the_releaser() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut leaver = holder(&address, 1, "");
@@ -302,19 +297,20 @@ fn a_slot_granted_to_a_dead_waiter_is_free_when_its_session_ends() {
     dead.signal(Signal::KILL);
     dead.ended();
     assert_eq!(leaver.terminate(), Some(0));
-    // For all that anybody knows it lives.
-    assert_eq!(operator.holders(PREFIX), [dead_session.as_str()]);
-    let granted = entry(&operator, &dead_session).1;
-    operator.destroy(&dead_session);
     after.await_ready();
     assert_eq!(operator.holders(PREFIX), [after.session()]);
-    assert!(token(&after) > granted);
+    // For all that anybody knows it lives, and it keeps its place.
+    assert!(operator.session(&dead_session).is_some());
+    let (said, offered) = entry(&operator, &dead_session);
+    assert_eq!((&said["state"], &said["asked"]), (&"waiting".into(), &true.into()));
+    assert!(token(&after) >= offered);
+    operator.destroy(&dead_session);
     assert_eq!(after.terminate(), Some(0));
     operator.assert_nothing_left(PREFIX);
 }
 
 #[test]
-fn a_holder_granted_by_name_is_named_at_once_and_completes_its_contender_key_soon() {
+fn a_holder_that_was_offered_its_slot_by_name_completes_its_contender_key_as_it_accepts() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut leaver = holder(&address, 2, "");
@@ -324,17 +320,9 @@ fn a_holder_granted_by_name_is_named_at_once_and_completes_its_contender_key_soo
     next.await_state("waiting");
     await_next(&operator, &[&next]);
     assert_eq!(leaver.terminate(), Some(0));
-    // The releaser has written it.
     let session = next.session();
-    let granted = entry(&operator, &session).0;
-    assert_eq!(
-        (&granted["state"], &granted["who"]["pod"]),
-        (&"held".into(), &"loader-1".into()),
-        "{granted}"
-    );
     next.await_ready();
     let status = next.semaphore();
-    wait_for("the rest of its entry", || entry(&operator, &session).0["who"]["node"] == "node-7");
     let said = entry(&operator, &session).0;
     assert_eq!((&said["state"], &said["slots"]), (&"held".into(), &1.into()));
     assert_eq!(said["indexes"], status["slot_indexes"]);
@@ -372,7 +360,7 @@ fn a_foreign_client_ahead_gets_its_turn_and_delays_no_other() {
     let mut behind = waiter(&address, 1, "");
     wait_for("both to be known", || behind.semaphore()["position"] == 2);
     assert_eq!(
-        operator.record(PREFIX)["Next"],
+        operator.record(PREFIX)["slotkeeper"],
         Value::Null,
         "a client of another kind may take no field of ours"
     );

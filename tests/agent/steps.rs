@@ -40,7 +40,7 @@ fn assert_runs(consul: &str) {
         "all three are taken: 75",
         "the second one gets: 75",
         "slot 0",
-        r#"{"limit":3,"holders":[]}"#,
+        r#"{"limit":3,"holders":[],"slotkeeper":{"#,
         "Thread 15 end!",
     ] {
         assert!(

@@ -1,4 +1,4 @@
-//! The holder of the only slot and the lookout of its queue are killed at one instant, and impatient clients come after them.
+//! The holder of the only slot and its only waiter are killed at one instant, and impatient clients come after them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::processes;
 use super::wait::within;
 
-/// The documented bound: Consul ends each session within two TTLs, and each newcomer looks within five seconds.
-pub const BOUND: Duration = Duration::from_secs(30);
+/// The documented bound: Consul ends each session within two TTLs, and each newcomer looks soon.
+pub const BOUND: Duration = Duration::from_secs(23);
 /// After this no more clients come.
 const PATIENCE: Duration = Duration::from_secs(90);
 const WAIT: &str = "5s";
@@ -27,7 +27,7 @@ pub enum Client {
     Lease,
 }
 
-/// Kills holder and lookout of `prefix`; after how long one of the clients was served that came one after the other.
+/// Kills holder and waiter of `prefix`; after how long one of the clients was served that came one after the other.
 pub fn play(binary: &str, consul: &str, prefix: &str, client: Client) -> Option<Duration> {
     let consul = consul.trim_start_matches("http://");
     match client {
@@ -57,10 +57,10 @@ fn runs(binary: &str, consul: &str, prefix: &str) -> Option<Duration> {
     };
     let holder = run(&[], &["sleep", "600"]);
     await_record(consul, prefix, "the holder", |record| !record.contains(r#""Holders":[]"#));
-    let lookout = run(&[], &["true"]);
-    await_lookout(consul, prefix);
+    let waiter = run(&[], &["true"]);
+    await_waiter(consul, prefix);
     let guard = processes::guard_of(holder.pid()).expect("a guard");
-    let died = kill_all(&[holder.pid(), guard, lookout.pid()]);
+    let died = kill_all(&[holder.pid(), guard, waiter.pid()]);
     serve(died, || match run(&["--timeout", WAIT], &["true"]).0.wait().unwrap().code() {
         Some(0) => true,
         Some(75) => false,
@@ -88,7 +88,7 @@ fn leases(binary: &str, consul: &str, prefix: &str) -> Option<Duration> {
     assert_eq!(acquire(&socket, "{}"), 200);
     let mut waiting = UnixStream::connect(&socket).unwrap();
     ask(&mut waiting, r#"{"wait":"60s"}"#);
-    await_lookout(consul, prefix);
+    await_waiter(consul, prefix);
     let died = kill_all(&[killed.pid()]);
     let (_agent, socket) = agent("next");
     serve(died, || match acquire(&socket, &format!(r#"{{"wait":"{WAIT}"}}"#)) {
@@ -119,11 +119,8 @@ fn kill_all(processes: &[Pid]) -> Instant {
     Instant::now()
 }
 
-fn await_lookout(consul: &str, prefix: &str) {
-    // A blank at the end says that there is one.
-    await_record(consul, prefix, "the lookout", |record| {
-        record.contains(r#""Next":["#) && record.ends_with(' ')
-    });
+fn await_waiter(consul: &str, prefix: &str) {
+    await_record(consul, prefix, "the waiter", |record| record.contains(r#""next":["#));
 }
 
 fn await_record(consul: &str, prefix: &str, what: &str, is_so: impl Fn(&str) -> bool) {

@@ -257,6 +257,29 @@ impl Client {
         self.transact(Operation::KvGetMany, &ops, Read { consistency, blocking: None }).await
     }
 
+    /// Reads those of several keys that exist, at one index, by a transaction without writes. Consul leaves out keys that the token may
+    /// not read and does not report it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::kv_get_many`].
+    pub async fn kv_get_existing(
+        &self,
+        keys: &[String],
+        consistency: Consistency,
+    ) -> Result<Vec<KvPair>, Error> {
+        // A step that reads one key alone fails where it does not exist.
+        let ops: Vec<_> = keys.iter().map(|key| TxnOp::GetTree { prefix: key.clone() }).collect();
+        let read = Read { consistency, blocking: None };
+        match self.transact(Operation::KvGetMany, &ops, read).await? {
+            Txn::Committed(pairs) => Ok(pairs.into_iter().filter(|pair| keys.contains(&pair.key)).collect()),
+            Txn::RolledBack(_) => {
+                let tried = self.tried(Operation::KvGetMany, &keys.join(", "));
+                Err(Error::undecodable(tried, "it rolls back a transaction that only reads"))
+            }
+        }
+    }
+
     /// Whether the token may register a catalog node. It registers none: an operation of the transaction fails.
     ///
     /// # Errors
@@ -283,7 +306,8 @@ impl Client {
         let body = serde_json::to_vec(&wire)
             .map_err(|error| Error::refused(self.tried(operation, &target), error.to_string()))?;
         let request = Request::put(operation, "txn", target).body(body).reading(read);
-        let is_long = ops.len() > FEW_STEPS || ops.iter().any(|op| matches!(op, TxnOp::GetTree { .. }));
+        let is_folder = |op: &TxnOp| matches!(op, TxnOp::GetTree { prefix } if prefix.ends_with('/'));
+        let is_long = ops.len() > FEW_STEPS || ops.iter().any(is_folder);
         let answer = self.send(if is_long { request.long() } else { request }).await?;
         let committed = answer.status == 200;
         let (tried, used) = (answer.tried.clone(), answer.used.clone());

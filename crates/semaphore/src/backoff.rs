@@ -24,11 +24,6 @@ impl Backoff {
         jittered(self.first.saturating_mul(factor).min(self.ceiling), 0.5, rng)
     }
 
-    /// Failures in a row.
-    pub(super) fn failures(&self) -> u32 {
-        self.failures
-    }
-
     /// Counts a success.
     pub(super) fn reset(&mut self) {
         self.failures = 0;

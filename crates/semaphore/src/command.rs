@@ -315,17 +315,7 @@ impl FailureKind {
 
     /// Whether a retry can succeed: Consul has not decided, or its decision is not known.
     pub fn is_transient(self) -> bool {
-        match self {
-            Self::NoLeader | Self::Unavailable | Self::RateLimited | Self::Mismatch => true,
-            Self::NotFound
-            | Self::Denied
-            | Self::Cut
-            | Self::InvalidKey
-            | Self::NoToken
-            | Self::Misconfigured
-            | Self::NotConsul
-            | Self::Rejected => false,
-        }
+        matches!(self, Self::NoLeader | Self::Unavailable | Self::RateLimited | Self::Mismatch)
     }
 
     /// Whether Consul has answered and decided.

@@ -7,16 +7,19 @@ use super::printable;
 /// The version of the format. A reader accepts any version up to its own, and takes a newer one for a foreign client.
 const VERSION: u32 = 1;
 
-/// The maximum size of a waiter's value in bytes. The client that grants the slots writes the value again, so that a larger one would make
-/// its transaction too large. A larger value is taken for a foreign client's.
-const MAX_WAITING: usize = 32 * 1024;
+/// The maximum size of a value in bytes. A transaction writes several contender keys of other clients beside a `.lock` of any size. A larger
+/// value is taken for a foreign client's.
+pub const MAX_BYTES: usize = 4 * 1024;
 
 /// The state of a participant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaiterState {
     /// In the queue.
+    #[default]
     Waiting,
+    /// In `.lock`, by another client's write that its owner has not accepted yet. Nothing runs on such a slot.
+    Offered,
     /// In `.lock`.
     Held,
 }
@@ -69,17 +72,6 @@ impl Identity {
         Self { name, command, user, pod, namespace, node, host, pid: self.pid }
     }
 
-    /// What [`Self::in_words`] needs, for the handoff list.
-    #[must_use]
-    pub(super) fn brief(&self) -> Self {
-        let cut = |text: &Option<String>| text.as_deref().map(|text| printable(text, Self::MAX_WORD));
-        let name = cut(&self.name);
-        match cut(&self.pod) {
-            Some(pod) => Self { name, pod: Some(pod), namespace: cut(&self.namespace), ..Self::default() },
-            None => Self { name, host: cut(&self.host), pid: self.pid, ..Self::default() },
-        }
-    }
-
     /// A short printable text, such as `import on vm pid 763` or `import batch/loader-7`; without a job's name `vm pid 763` or
     /// `batch/loader-7`. `None` if the identity has no name.
     ///
@@ -99,10 +91,10 @@ impl Identity {
 }
 
 /// The decoded value of a slotkeeper client's contender key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Marks the value as slotkeeper's, with its version.
-    slotkeeper: u32,
+    pub(crate) slotkeeper: u32,
     /// The state of its owner.
     pub state: WaiterState,
     /// Slots its owner takes or wants.
@@ -125,13 +117,14 @@ pub struct Entry {
     /// Text from the configuration, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Whether its owner is the lookout, which watches over the semaphore for all waiters. The client that wrote the handoff list sets this.
-    #[serde(default)]
-    pub lookout: bool,
-    /// The number of clients that have joined ahead of its owner, if it was the first slotkeeper client beside foreign clients. The owner
-    /// acquires a slot only while the number is as it knows it.
+    /// Whether its owner was asked for a sign of life, as it did not accept an offer, or stands behind one that did not. It answers by removing
+    /// the mark. Until then, waiters behind it are served first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
+    /// The fencing token of an accepted offer: the index of the write that made it. A holder without one took its slots itself, and its
+    /// token is the index of that write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passed: Option<u32>,
+    pub token: Option<u64>,
     /// The number of waiters that one write granted slots, if there were several: they are likely to leave at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<u32>,
@@ -143,60 +136,30 @@ pub struct Entry {
 impl Entry {
     /// An entry of this version.
     pub fn new(state: WaiterState, slots: u32, priority: i32, since: String, who: Identity) -> Self {
-        let (indexes, together) = (Vec::new(), Vec::new());
-        Self {
-            slotkeeper: VERSION,
-            state,
-            slots,
-            indexes,
-            priority,
-            together,
-            since,
-            who,
-            body: None,
-            lookout: false,
-            passed: None,
-            beside: None,
-            evicted_by: None,
-        }
+        Self { slotkeeper: VERSION, state, slots, priority, since, who, ..Self::default() }
     }
 
-    /// The same entry as a holder's: with its slot indexes, and a date for people.
+    /// The same entry with slots that are offered to its owner, and a date for people.
     #[must_use]
-    pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
-        let (since, lookout) = (since.to_owned(), false);
-        Self { state: WaiterState::Held, indexes, since, lookout, passed: None, ..self }
+    pub fn offered(self, slots: u32, indexes: Vec<u32>, since: &str) -> Self {
+        Self { state: WaiterState::Offered, slots, indexes, since: since.to_owned(), asked: false, ..self }
     }
 
-    /// Whether the two are equal, apart from the time and from what other clients write.
+    /// The same entry of a waiter that is asked for a sign of life.
+    #[must_use]
+    pub fn asked(self) -> Self {
+        Self { state: WaiterState::Waiting, indexes: Vec::new(), asked: true, beside: None, ..self }
+    }
+
+    /// Whether the two are equal, apart from the time.
     pub fn agrees(&self, other: &Self) -> bool {
-        let Self { lookout, passed, .. } = *self;
-        *self == Self { since: self.since.clone(), lookout, passed, ..other.clone() }
-    }
-
-    /// The same entry as the lookout's.
-    #[must_use]
-    pub fn as_lookout(self) -> Self {
-        Self { lookout: true, ..self }
-    }
-
-    /// The same entry behind one more waiter.
-    #[must_use]
-    pub fn as_passed(self) -> Self {
-        let passed = self.passed.unwrap_or_default().wrapping_add(1);
-        Self { lookout: false, passed: Some(passed), ..self }
-    }
-
-    /// Whether its owner is the lookout.
-    pub fn is_lookout(&self) -> bool {
-        self.lookout
+        *self == Self { since: self.since.clone(), ..other.clone() }
     }
 
     /// Decodes a contender's value; `None` for a foreign client's, which is opaque.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let entry: Self = serde_json::from_slice(value).ok()?;
-        let fits = entry.state == WaiterState::Held || value.len() <= MAX_WAITING;
-        (entry.slotkeeper <= VERSION && fits).then_some(entry)
+        (entry.slotkeeper <= VERSION && value.len() <= MAX_BYTES).then_some(entry)
     }
 
     /// Whether a later version of slotkeeper wrote a contender's value.
@@ -251,11 +214,6 @@ mod tests {
             (Identity { user: some("root"), pid: Some(7), node: some("n1"), ..none() }, None),
         ] {
             assert_eq!(identity.in_words().as_deref(), expected);
-            assert_eq!(
-                identity.brief().in_words().as_deref(),
-                expected,
-                "the handoff list has all that is needed"
-            );
         }
     }
 
@@ -273,19 +231,7 @@ mod tests {
             pid: Some(u32::MAX),
         };
         let bytes = |identity: &Identity| serde_json::to_string(identity).unwrap().len();
-        assert!(bytes(&identity.shown()) < 1500 && bytes(&identity.brief()) < 500);
-    }
-
-    #[test]
-    fn what_is_too_large_to_be_written_again_is_foreign() {
-        let entry = |state, bytes| {
-            let mut entry = Entry::new(state, 1, 0, String::new(), Identity::default());
-            entry.body = Some("x".repeat(bytes));
-            Entry::decode(&entry.encode()).is_some()
-        };
-        assert!(entry(WaiterState::Waiting, 31 * 1024) && !entry(WaiterState::Waiting, 32 * 1024));
-        // A holder's key is written by its owner alone.
-        assert!(entry(WaiterState::Held, 32 * 1024));
+        assert!(bytes(&identity.shown()) < 1500);
     }
 
     #[test]

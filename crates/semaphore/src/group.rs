@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::command::Name;
 use super::machine::Machine;
-use super::machines::Machines;
-use super::plan::{self, GroupMember, GroupStep};
-use super::{Identity, size};
+use super::plan::{GroupMember, GroupStep};
+
+/// The machines of a keeper. Each in an allocation of its own: a node of the map has room for eleven, and the keeper of a lease has one.
+pub(super) type Machines = BTreeMap<Name, Box<Machine>>;
 
 /// The members, and what they are to do next.
 #[derive(Clone, Debug, Default)]
@@ -16,8 +17,6 @@ pub(super) struct AcquireGroup {
     asking: usize,
     prefixes: Vec<String>,
     step: Option<GroupStep>,
-    /// Bytes that each needs in the transaction that acquires the slots of all; empty where there is no other.
-    parts: BTreeMap<Name, usize>,
 }
 
 /// What the keeper has to see to.
@@ -45,12 +44,12 @@ impl AcquireGroup {
     }
 
     fn members<'a>(&self, machines: &'a Machines) -> Vec<&'a Machine> {
-        let members = self.names.iter().filter_map(|name| machines.get(name));
+        let members = self.names.iter().filter_map(|name| Some(&**machines.get(name)?));
         members.filter(|machine| machine.wants_slot()).collect()
     }
 
     /// Sees how the members stand.
-    pub(super) fn look(&mut self, machines: &Machines, who: &Identity) {
+    pub(super) fn look(&mut self, machines: &Machines) {
         let members = self.members(machines);
         self.asking = members.len();
         let arrivals: BTreeSet<_> = members.iter().map(|machine| machine.arrival()).collect();
@@ -63,28 +62,18 @@ impl AcquireGroup {
             GroupStep::Enqueue
         });
         let prefixes: Vec<_> = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
-        let part = |one: &Machine| plan::part_of_all(one.view(), one.settings(), who, &prefixes);
-        let measured = members.into_iter().filter(|_| self.step.is_some());
-        self.parts = measured.map(|one| (one.name().clone(), part(one))).collect();
         self.prefixes = prefixes;
     }
 
     /// What a semaphore is told of it, if it is a member.
     pub(super) fn of_member(&self, name: &Name) -> Option<GroupMember<'_>> {
         let step = self.step.filter(|_| self.names.contains(name))?;
-        Some(GroupMember { prefixes: &self.prefixes, step, room: self.room(name) })
-    }
-
-    /// Bytes that a member's part of a transaction may have: what it needs, and its share of what is left for hints.
-    fn room(&self, name: &Name) -> Option<usize> {
-        let left = size::MAX_TRANSACTION.checked_sub(self.parts.values().sum())?;
-        let share = left.checked_div(self.parts.len()).unwrap_or_default();
-        Some(self.parts.get(name).copied().unwrap_or_default() + share)
+        Some(GroupMember { prefixes: &self.prefixes, step })
     }
 
     /// Those that keep a member from taking a slot which is there for it.
     pub(super) fn blocking_members<'a>(&self, name: &Name, machines: &'a Machines) -> Vec<&'a Name> {
-        let ready = machines.get(name).is_some_and(Machine::has_proposal);
+        let ready = machines.get(name).is_some_and(|one| one.has_proposal());
         if !ready || self.of_member(name).is_none() {
             return Vec::new();
         }

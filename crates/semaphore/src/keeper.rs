@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::failing::Failing;
-use super::group::{AcquireGroup, GroupAction};
+use super::group::{AcquireGroup, GroupAction, Machines};
 use super::machine::{Context, Machine};
-use super::machines::Machines;
 use super::notice::{LossReason, Notice};
-use super::session::{Change, Session};
+use super::session::{Change, Session, Turn};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
@@ -54,11 +53,13 @@ impl Keeper {
             Some(Resume { session, prefixes, locks }) => (Some(session), prefixes, locks),
             None => (None, BTreeMap::new(), BTreeMap::new()),
         };
-        let mut machines = Machines::default();
+        let mut machines = Machines::new();
         for (name, settings) in start.semaphores {
             let left = if settings.is_lock() { &mut locks } else { &mut prefixes };
             let token = left.remove(&settings.prefix).flatten();
-            machines.add(name, |name| Machine::new(name, settings, token, now));
+            machines
+                .entry(name)
+                .or_insert_with_key(|name| Box::new(Machine::new(name.clone(), settings, token, now)));
         }
         let prefixes = prefixes.into_keys().map(Settings::of_prefix);
         // What became of the key of a lock that is left has been said by a configuration that is gone: it is left there.
@@ -69,7 +70,9 @@ impl Keeper {
             let what = if left.is_lock() { "lock left behind" } else { "left behind" };
             let name = Name::from(format!("{what}: {}", left.prefix));
             removed.push(name.clone());
-            machines.add(name, |name| Machine::clearing(name, left, now));
+            machines
+                .entry(name)
+                .or_insert_with_key(|name| Box::new(Machine::clearing(name.clone(), left, now)));
         }
         let mut keeper = Self {
             rng: fastrand::Rng::with_seed(start.seed),
@@ -96,10 +99,10 @@ impl Keeper {
     /// Begins to acquire one more semaphore. A name that is there already is left as it is.
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
         // The session may have been in that queue before, and be named there still.
-        let last_role = self.session.id().is_some();
-        self.machines.add(name, |name| {
-            let machine = Machine::new(name, settings, None, now);
-            if last_role { machine.that_lists_first() } else { machine }
+        let was_there = self.session.id().is_some();
+        self.machines.entry(name).or_insert_with_key(|name| {
+            let machine = Machine::new(name.clone(), settings, None, now);
+            Box::new(if was_there { machine.that_lists_first() } else { machine })
         });
         self.settle(now);
     }
@@ -132,9 +135,7 @@ impl Keeper {
 
     /// Counts the slots on which a workload runs as lost: the workload is being stopped because no renewal was answered.
     pub fn lose_occupied(&mut self, now: Moment) {
-        for name in self.occupied.clone() {
-            self.with(&name, now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
-        }
+        self.each(self.occupied.clone(), now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
         self.settle(now);
     }
 
@@ -147,30 +148,24 @@ impl Keeper {
     /// Prepares a drain: slots that are held stay held until the workload has stopped, and no slot is acquired.
     pub fn stop_acquiring(&mut self, now: Moment) {
         self.ending = true;
-        for name in self.names() {
-            self.with(&name, now, |machine, _| machine.stop_acquiring());
-        }
+        self.each(self.names(), now, |machine, _| machine.stop_acquiring());
         self.settle(now);
     }
 
     /// Releases all slots, then destroys the session; [`Keeper::has_ended`] says when that is done.
     pub fn drain(&mut self, now: Moment) {
         (self.ending, self.draining) = (true, true);
-        for name in self.names() {
-            self.with(&name, now, |machine, _| {
-                machine.leave();
-                machine.workload_stopped();
-            });
-        }
+        self.each(self.names(), now, |machine, _| {
+            machine.leave();
+            machine.workload_stopped();
+        });
         self.settle(now);
     }
 
     /// Ends a drain that does not complete: a slot that could not be released stays in `.lock`, but the session is destroyed,
     /// so that other clients can prune it at once.
     pub fn abandon(&mut self, now: Moment) {
-        for name in self.names() {
-            self.with(&name, now, |machine, cx| machine.abandon(cx));
-        }
+        self.each(self.names(), now, Machine::abandon);
         self.settle(now);
     }
 
@@ -182,9 +177,7 @@ impl Keeper {
     /// Consul is asked at another address from here on, which may belong to another cluster: nothing counts that was learnt
     /// before, and a new session is made there.
     pub fn change_cluster(&mut self, now: Moment) {
-        for name in self.names() {
-            self.with(&name, now, |machine, cx| machine.session_gone(LossReason::SessionGone, cx));
-        }
+        self.each(self.names(), now, |machine, cx| machine.session_gone(LossReason::SessionGone, cx));
         self.session.leave(now);
         self.settle(now);
     }
@@ -192,18 +185,17 @@ impl Keeper {
     /// Handles an answer of Consul.
     pub fn handle(&mut self, event: Event, now: Moment) {
         self.reached |= event.is_answer();
+        let mut turn = Turn { now, rng: &mut self.rng, out: &mut self.out };
         match event {
             Event::SessionCreated(answer) => {
-                let change = self.session.created(answer, now, &mut self.rng, &mut self.out);
+                let change = self.session.created(answer, &mut turn);
                 self.session_changed(&change, now);
             }
             Event::SessionRenewed(sent, answer) => {
-                let change = self.session.renewed(sent, answer, now, &mut self.rng, &mut self.out);
+                let change = self.session.renewed(sent, answer, &mut turn);
                 self.session_changed(&change, now);
             }
-            Event::SessionDestroyed(answer) => {
-                self.session.destroyed(answer, now, &mut self.rng, &mut self.out);
-            }
+            Event::SessionDestroyed(answer) => self.session.destroyed(answer, &mut turn),
             Event::Listed(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.listed(answer, cx));
             }
@@ -228,7 +220,7 @@ impl Keeper {
 
     /// When [`Keeper::tick`] is wanted next.
     pub fn deadline(&self) -> Option<Moment> {
-        let machines = self.machines.iter().flat_map(|machine| machine.timers(self.watch_grace));
+        let machines = self.machines.values().flat_map(|machine| machine.timers(self.watch_grace));
         let lease = self.session.lease().map(Lease::ends);
         let timers =
             machines.chain(lease).chain(self.session.deadline(self.wants_session(), self.has_slots()));
@@ -243,8 +235,8 @@ impl Keeper {
 
     /// Lists all keys soon, so that a status is current.
     pub fn refresh_soon(&mut self, now: Moment) {
-        let semaphores = u32::try_from(self.machines.names().count()).unwrap_or(u32::MAX);
-        for machine in self.machines.iter_mut() {
+        let semaphores = u32::try_from(self.machines.len()).unwrap_or(u32::MAX);
+        for machine in self.machines.values_mut() {
             machine.refresh_soon(semaphores, now);
         }
         self.settle(now);
@@ -253,19 +245,19 @@ impl Keeper {
     /// Forgets other participants, which another keeper of this agent knows. What holding the slots needs stays.
     pub fn forget_others(&mut self) {
         let Some(session) = self.session.id() else { return };
-        for machine in self.machines.iter_mut() {
+        for machine in self.machines.values_mut() {
             machine.forget_others(session);
         }
     }
 
     /// The semaphores.
     pub fn machines(&self) -> impl Iterator<Item = &Machine> {
-        self.machines.iter()
+        self.machines.values().map(Box::as_ref)
     }
 
     /// The machine of one semaphore.
     pub fn machine(&self, name: &str) -> Option<&Machine> {
-        self.machines.get(name)
+        self.machines.get(name).map(Box::as_ref)
     }
 
     /// The session, once it is known to live.
@@ -302,7 +294,7 @@ impl Keeper {
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
         let wants_slot = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
         let session = self.session.failing().filter(|_| wants_slot);
-        let failing = session.into_iter().chain(self.machines.iter().filter_map(Machine::failing));
+        let failing = session.into_iter().chain(self.machines().filter_map(Machine::failing));
         failing.map(|failing| &failing.failure)
     }
 
@@ -328,7 +320,7 @@ impl Keeper {
     fn committed(&mut self, names: &[Name], answer: &Result<Commit, Failure>, now: Moment) {
         let mut before = 0;
         for name in names {
-            let part = before..before + self.machines.get(name).map_or(0, Machine::steps_under_way);
+            let part = before..before + self.machine(name).map_or(0, Machine::steps_under_way);
             let own = |steps: &[usize]| {
                 steps.iter().filter(|step| part.contains(step)).map(|step| step - part.start).collect()
             };
@@ -353,48 +345,38 @@ impl Keeper {
                 let parts = names.into_iter().filter_map(part).collect();
                 self.out.push_back(Command::Commit { parts });
             }
-            GroupAction::Begin(names) => {
-                for name in names {
-                    self.with(&name, now, |machine, cx| {
-                        machine.begin_holding(cx);
-                        machine.drive(cx);
-                    });
-                }
-            }
-            GroupAction::Release(names) => {
-                for name in names {
-                    self.with(&name, now, |machine, cx| {
-                        machine.release_with_group(cx);
-                        machine.drive(cx);
-                    });
-                }
-            }
+            GroupAction::Begin(names) => self.each(names, now, |machine, cx| {
+                machine.begin_holding(cx);
+                machine.drive(cx);
+            }),
+            GroupAction::Release(names) => self.each(names, now, |machine, cx| {
+                machine.release_with_group(cx);
+                machine.drive(cx);
+            }),
         }
     }
 
     fn names(&self) -> Vec<Name> {
-        self.machines.names().cloned().collect()
+        self.machines.keys().cloned().collect()
     }
 
     fn session_changed(&mut self, change: &Change, now: Moment) {
-        for name in self.names() {
-            self.with(&name, now, |machine, cx| match change {
-                Change::Gone => machine.session_gone(LossReason::SessionGone, cx),
-                Change::Proved | Change::Unproved => machine.session_checked(),
-                Change::None => {}
-            });
-        }
+        self.each(self.names(), now, |machine, cx| match change {
+            Change::Gone => machine.session_gone(LossReason::SessionGone, cx),
+            Change::Checked => machine.session_checked(),
+            Change::None => {}
+        });
     }
 
     /// A semaphore that is added again takes over what its clearing machine finds.
     fn leave_to_others(&mut self) {
-        let looks = self.machines.iter().filter(|one| one.looks_again());
+        let looks = self.machines.values().filter(|one| one.looks_again());
         let prefix_of = |one: &Machine| one.settings().prefix.clone();
         let looked: Vec<_> = looks.map(|one| (one.name().clone(), prefix_of(one))).collect();
         for (name, prefix) in looked {
             let is_other = |one: &Machine| *one.name() != name && prefix_of(one) == prefix;
-            if self.machines.iter().any(is_other) {
-                self.machines.get_mut(&name).map(Machine::look_no_more);
+            if self.machines().any(is_other) {
+                self.machines.get_mut(&name).map(|one| one.look_no_more());
             }
         }
     }
@@ -403,32 +385,33 @@ impl Keeper {
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
         self.leave_to_others();
-        self.group.look(&self.machines, &self.who);
-        let held = self.machines.iter().filter(|machine| machine.holds());
+        self.group.look(&self.machines);
+        let held = self.machines.values().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
         self.drive(now);
         self.act_together(now);
         let (machines, out, draining) = (&mut self.machines, &mut self.out, self.draining);
         self.removed.retain(|name| {
-            let is_gone = |one: &Machine| one.is_gone() && (draining || !one.looks_again());
-            let gone = machines.get(name).is_none_or(is_gone);
+            let is_gone = |one: &Machine| one.is_gone() && !one.owes() && (draining || !one.looks_again());
+            let gone = machines.get(name).is_none_or(|one| is_gone(one));
             if gone && machines.remove(name).is_some() {
                 out.push_back(Command::Notify(Notice::Removed { name: name.clone() }));
             }
             !gone
         });
-        // A drain needs no new session.
-        if self.draining && (self.session.is_none() || self.machines.iter().all(Machine::is_gone)) {
+        // A drain needs no new session. It lasts until the slots that were offered meanwhile are in use.
+        let mut machines = self.machines.values();
+        if self.draining && (self.session.is_none() || machines.all(|one| one.is_gone() && !one.owes())) {
             self.session.end(now);
         }
         let (wanted, holding) = (self.wants_session(), self.has_slots());
-        self.session.act(wanted, holding, now, &mut self.rng, &mut self.out);
+        self.session.act(wanted, holding, &mut Turn { now, rng: &mut self.rng, out: &mut self.out });
     }
 
     fn drive(&mut self, now: Moment) {
         for name in self.names() {
             self.with(&name, now, Machine::drive);
-            let wants_check = self.machines.get_mut(&name).is_some_and(Machine::take_check_session);
+            let wants_check = self.machines.get_mut(&name).is_some_and(|one| one.take_check_session());
             if wants_check {
                 self.session.check(now);
             }
@@ -438,12 +421,23 @@ impl Keeper {
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
     /// old one is gone.
     fn wants_session(&self) -> bool {
-        self.machines.iter().any(Machine::wants_slot)
+        self.machines().any(Machine::wants_slot)
     }
 
     /// Whether the session has slots that are to last: then it is renewed as often as a holder's.
     fn has_slots(&self) -> bool {
-        self.machines.iter().any(Machine::has_slots)
+        self.machines().any(Machine::has_slots)
+    }
+
+    fn each(
+        &mut self,
+        names: impl IntoIterator<Item = Name>,
+        now: Moment,
+        mut act: impl FnMut(&mut Machine, &mut Context<'_>),
+    ) {
+        for name in names {
+            self.with(&name, now, &mut act);
+        }
     }
 
     fn with<T>(

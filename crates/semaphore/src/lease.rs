@@ -112,11 +112,6 @@ impl Lease {
         self.sent + self.terms.renew_every()
     }
 
-    /// Whether a renewal is overdue, also for a waiter.
-    pub fn is_overdue(self, now: Moment) -> bool {
-        self.sent + self.terms.renew_every_while_waiting() + self.terms.renew_timeout() < now
-    }
-
     /// Whether the lease has not expired.
     pub fn is_valid(self, now: Moment) -> bool {
         now < self.ends()

@@ -6,7 +6,7 @@
 //!   the caller executes, [`Event`] is how it reports the answer, [`Notice`] is what is worth a log line.
 //! - [`plan`] holds the decisions as pure functions over a [`View`], what is known of one semaphore's keys. Operators'
 //!   transactions are there too: [`plan::set_limit`], [`plan::prune`], [`plan::destroy`] and [`plan::request_eviction`].
-//! - [`Record`] and [`contender`] are the formats of the two kinds of key. [`offered`] is slotkeeper's own third key.
+//! - [`Record`] and [`contender`] are the formats of the two kinds of key.
 //! - [`Terms`] says how a session's TTL turns into renewals and a [`Lease`].
 
 #![warn(missing_docs, unreachable_pub)]
@@ -18,20 +18,18 @@ mod failing;
 mod group;
 mod keeper;
 mod lease;
+mod line;
 mod machine;
-mod machines;
 mod notice;
 mod obstacle;
-pub mod offered;
 pub mod plan;
 mod printable;
-mod queue;
 pub mod record;
 mod session;
 mod session_id;
 mod settings;
+mod sightings;
 mod single;
-mod size;
 mod time;
 mod timing;
 mod view;
@@ -45,11 +43,11 @@ pub use machine::{Machine, Phase};
 pub use notice::{Leader, LossReason, Notice};
 pub use obstacle::{Obstacle, ObstacleKind};
 pub use printable::{is_printable, printable};
-pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
+pub use record::{Form, Hints, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
-pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
+pub use settings::{LimitPolicy, MAX_LIMIT, OnLost, Primitive, Settings};
+pub use sightings::Sightings;
 pub use single::SingleKeyLock;
-pub use size::{Acquisition, MAX_LIMIT};
 pub use time::{Moment, Wall};
-pub use timing::TRY_ONCE_TIMEOUT;
+pub use timing::{OFFER_PATIENCE, TRY_ONCE_TIMEOUT};
 pub use view::{Contender, LockKeyState, Pair, View};

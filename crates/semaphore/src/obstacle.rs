@@ -20,8 +20,6 @@ pub enum ObstacleKind {
     Limit,
     /// The stored limit is below what an acquire group wants.
     LimitBelowGroup,
-    /// The transaction would be larger than Consul accepts.
-    TooLarge,
 }
 
 impl Obstacle {
@@ -33,9 +31,5 @@ impl Obstacle {
 
     pub(crate) fn limit(why: String) -> Self {
         Self { kind: ObstacleKind::Limit, why }
-    }
-
-    pub(crate) fn too_large(why: String) -> Self {
-        Self { kind: ObstacleKind::TooLarge, why }
     }
 }

@@ -3,18 +3,16 @@
 //! Format `list` is the semaphore guide's, format `map` that of Consul's Go API and `consul lock -n`. A record is rewritten in the format,
 //! the spelling and with the foreign fields it was found with.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::{Identity, SessionId, printable, size};
-use next_who::short_id;
-
-mod next_who;
+use super::{SessionId, printable};
 
 /// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
 pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
@@ -25,22 +23,11 @@ pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
 /// The maximum size of a record in bytes: Consul's default limit of a value. Decoded, a byte may take a hundred.
 const MAX_RECORD_BYTES: usize = 512 * 1024;
 
-/// The field of the hint.
-const NEXT: &str = "Next";
-
-/// The field with the identities of the waiters in the hint.
-const NEXT_WHO: &str = "NextWho";
-/// The most waiters of the handoff list that are named. Each costs some 45 bytes of every read of `.lock`, and those behind are
-/// named when the list is written again, before their turn, unless a crowd of slots changes hands at once.
-const MAX_NAMED: usize = 8;
-
-/// Marks at the end of the value: only slotkeeper clients take part, with a lookout; the same, without a lookout; no meaning.
-const ATTENDED: &[u8] = b" ";
-const QUIET: &[u8] = b"\t";
-const TOUCHED: &[u8] = b"\n";
+/// The field of the hints.
+const HINTS: &str = "slotkeeper";
 
 /// How the holders are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// `"Holders":["<session>",…]`, flags 0: the guide's format. A session with k slots is listed k times.
@@ -112,36 +99,43 @@ pub enum NotASemaphore {
 /// ```
 /// use slotkeeper_semaphore::{Form, Record};
 ///
-/// let mut record = Record::decode(br#"{"limit":2,"Holders":["3f8a"],"team":"a"}"#, 0)?;
+/// let record = Record::decode(br#"{"limit":2,"Holders":["3f8a"],"team":"a"}"#, 0)?;
 /// assert_eq!((record.limit, record.taken(), record.form()), (2, 1, Form::List));
-/// record.limit = 3;
-/// assert_eq!(record.encode(), br#"{"limit":3,"Holders":["3f8a"],"team":"a"}"#);
+/// assert_eq!(record.encode(), br#"{"limit":2,"Holders":["3f8a"],"team":"a"}"#);
 /// # Ok::<(), slotkeeper_semaphore::NotASemaphore>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The number of slots.
     pub limit: u32,
-    /// The holders' sessions, in the record's order. In the format `list` a session is listed once for each slot.
+    /// The holders' sessions, in the record's order. In the format `list` a session is listed once for each slot. A session whose offer
+    /// is not accepted yet is a holder too.
     pub holders: Vec<SessionId>,
-    /// The handoff list: the first waiters in order, each once for each slot that it wants. It is a hint that saves a leaving client a read.
-    /// [`Self::OTHERS`] represents waiters that acquire their slots themselves. Clients that do not know the hint drop it. Only speed depends
-    /// on it.
-    pub next: Vec<SessionId>,
-    /// The identities of the waiters in [`Self::next`], as far as they are known, by [`short_id`]. So the client that grants one its slots by
-    /// name writes its identity too. Those of other sessions are not stored.
-    next_who: BTreeMap<String, Identity>,
-    /// Whether a slotkeeper client wrote the record that knew of no foreign client. Such marks are white space at the end of the value: a
-    /// foreign client does not have to know a field, and drops the marks when it writes the record.
-    pub ours: bool,
-    /// Whether a waiter is the lookout, on which newcomers can rely. This is a mark too.
-    pub has_lookout: bool,
-    /// Whether the value ends with a line break, which has no meaning.
-    touched: bool,
+    /// What slotkeeper clients keep for each other. `None`: a foreign client wrote the record, or takes part.
+    pub hints: Option<Hints>,
     form: Form,
     flags: u64,
     /// The object as found, without what is decoded: keeps foreign fields, spellings and order.
     object: Object,
+}
+
+/// What slotkeeper clients keep in `.lock` for each other, in the field `slotkeeper`. It names the holders by a hash, so that a write of
+/// a client that does not know the field makes it invalid, whether that client drops the field or keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// The slot index of each holder, in the order of the holders.
+    pub indexes: Vec<u32>,
+    /// The handoff list: the first waiters in order, each once for each slot that it wants. A client that releases its slots offers them to
+    /// these without a listing.
+    pub next: Vec<SessionId>,
+    /// The number of waiters, those of the handoff list among them, when the keys were listed last, less those that were offered a slot
+    /// since. While it is not 0, each release serves a waiter, so that a newcomer has nothing to do but to wait.
+    pub waiting: u32,
+    /// The lowest priority in the handoff list.
+    pub least: i32,
+    /// The index of the record that this one replaces, so that no two writes are equal: Consul keeps the index of a key whose value stays
+    /// the same.
+    pub(crate) after: u64,
 }
 
 /// A JSON object with its values as they are written: a number in a foreign field may be larger or more exact than any type
@@ -177,14 +171,6 @@ impl Object {
         let own = self.0.iter_mut().filter(|(name, _)| is_own(name));
         own.for_each(|(_, value)| *value = String::new());
         self
-    }
-
-    /// Sets the field, or removes it.
-    fn hint(&mut self, name: &str, value: Option<Value>) {
-        match value {
-            Some(value) => self.set(name, value.to_string()),
-            None => self.0.retain(|(key, _)| key != name),
-        }
     }
 }
 
@@ -230,58 +216,11 @@ impl fmt::Display for Object {
 }
 
 impl Record {
-    /// In the handoff list: waiters that no other client can grant slots. No session has this id.
-    pub const OTHERS: &'static str = "";
-
-    /// The first waiter of the handoff list that a write of another client can grant.
-    pub fn first_handoff(&self) -> Option<&SessionId> {
-        self.next.iter().find(|session| session.as_str() != Self::OTHERS)
-    }
-
-    /// Changes the value but not its meaning, so that a concurrent check-and-set fails. Consul does not change the index of a key whose value
-    /// stays the same. Another client might not know a field.
-    pub fn touch(&mut self) {
-        self.touched = !self.touched;
-    }
-
-    /// Whether the two records are equal, apart from marks of their writers.
-    pub fn agrees(&self, other: &Self) -> bool {
-        *self == Self { ours: self.ours, next_who: self.next_who.clone(), ..other.clone() }
-    }
-
-    /// The identity of a waiter in the handoff list, if it is known: what people are shown of it.
-    pub(super) fn next_who(&self, session: &SessionId) -> Option<&Identity> {
-        self.next_who.get(short_id(session))
-    }
-
-    /// Writes the handoff list, with the identities of its first waiters.
-    pub(super) fn set_next<'a>(
-        &mut self,
-        next: Vec<SessionId>,
-        who: impl Fn(&SessionId) -> Option<&'a Identity>,
-    ) {
-        let first = next.iter().take(MAX_NAMED);
-        let known = first.filter_map(|session| Some((short_id(session).to_owned(), who(session)?.brief())));
-        self.next_who = known.filter(|(_, who)| *who != Identity::default()).collect();
-        self.next = next;
-    }
-
     /// A record that is not stored yet.
     pub fn new(form: Form, limit: u32) -> Self {
         let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
-        let (holders, next) = (Vec::new(), Vec::new());
-        Self {
-            limit,
-            holders,
-            next,
-            next_who: BTreeMap::new(),
-            ours: true,
-            has_lookout: false,
-            touched: false,
-            form,
-            flags: form.flags(),
-            object,
-        }
+        let hints = Some(Hints::default());
+        Self { limit, holders: Vec::new(), hints, form, flags: form.flags(), object }
     }
 
     /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
@@ -303,14 +242,10 @@ impl Record {
         let limit = object.field("Limit")?.1;
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
         let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
-        let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
-        let next_who = object.get(NEXT_WHO).map(|who| next_who::decode(who, &next)).unwrap_or_default();
-        let has_lookout = value.ends_with(ATTENDED);
-        let ours = has_lookout || value.ends_with(QUIET);
-        let touched =
-            value.get(..value.len() - usize::from(ours)).is_some_and(|rest| rest.ends_with(TOUCHED));
+        let hash = hash(limit, &holders);
+        let hints = object.get(HINTS).and_then(|hints| decode_hints(hints, hash, holders.len()));
         let object = object.without_own_values();
-        Ok(Self { limit, holders, next, next_who, ours, has_lookout, touched, form, flags, object })
+        Ok(Self { limit, holders, hints, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -326,28 +261,49 @@ impl Record {
             let name = object.field(name).map_or(name, |(found, _)| found).to_owned();
             object.set(&name, value.to_string());
         }
-        let next = || self.next.iter().map(SessionId::as_str).collect();
-        object.hint(NEXT, (!self.next.is_empty()).then(next));
-        object.hint(NEXT_WHO, next_who::encode(&self.next, &self.next_who));
-        let mut value = object.to_string().into_bytes();
-        value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
-        value.extend_from_slice(match (self.has_lookout, self.ours) {
-            (true, _) => ATTENDED,
-            (false, true) => QUIET,
-            (false, false) => b"",
-        });
-        value
+        // A map loses its order, so the hash is that of the holders in the order in which they are read.
+        let hash = hash(self.limit, &self.holders);
+        match self.hints.as_ref().and_then(|hints| encode_hints(hints, hash)) {
+            Some(hints) => object.set(HINTS, hints.to_string()),
+            None => object.0.retain(|(name, _)| name != HINTS),
+        }
+        object.to_string().into_bytes()
     }
 
-    /// An upper bound of the encoded size without the hints.
-    pub(super) fn bytes(&self) -> usize {
-        const LIMIT: usize = "4294967295".len();
-        let holders: usize = self.holders.iter().map(|id| size::holder(self.form, id.as_str().len())).sum();
-        let foreign = self.object.0.iter().filter(|(name, _)| !is_own(name));
-        let foreign: usize = foreign
-            .map(|(name, value)| Value::from(name.as_str()).to_string().len() + value.len() + ":,".len())
-            .sum();
-        r#"{"Limit":,"Holders":[]}"#.len() + LIMIT + holders + foreign
+    /// The record as the one that replaces the one of this index.
+    pub(crate) fn after(mut self, index: u64) -> Self {
+        if let Some(hints) = &mut self.hints {
+            hints.after = index;
+        }
+        self
+    }
+
+    /// Whether the two say the same.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        let after = |record: &Self| record.hints.as_ref().map_or(0, |hints| hints.after);
+        *self == other.clone().after(after(self))
+    }
+
+    /// The slot indexes of a session, as far as they are known.
+    pub fn indexes_of(&self, session: &SessionId) -> Vec<u32> {
+        let Some(hints) = &self.hints else { return Vec::new() };
+        let own = self.holders.iter().zip(&hints.indexes).filter(|(holder, _)| *holder == session);
+        own.map(|(_, index)| *index).collect()
+    }
+
+    /// The slots that no holder has.
+    pub fn free(&self) -> u32 {
+        self.limit.saturating_sub(self.taken())
+    }
+
+    /// The handoff list; empty without hints.
+    pub fn next(&self) -> &[SessionId] {
+        self.hints.as_ref().map(|hints| hints.next.as_slice()).unwrap_or_default()
+    }
+
+    /// Whether each release serves a waiter: some wait, and `.lock` says so.
+    pub fn is_attended(&self) -> bool {
+        self.hints.as_ref().is_some_and(|hints| hints.waiting > 0)
     }
 
     /// How the holders are written.
@@ -373,7 +329,7 @@ impl Record {
 
 /// Whether the record decodes the field and encodes it again.
 fn is_own(name: &str) -> bool {
-    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || [NEXT, NEXT_WHO].contains(&name)
+    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || name == HINTS
 }
 
 fn count(n: usize) -> u32 {
@@ -398,10 +354,46 @@ fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), Not
     }
 }
 
-/// An invalid hint counts as none.
-fn decode_next(value: &Value) -> Vec<SessionId> {
-    let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
-    ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
+/// The hints as they are stored.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct StoredHints {
+    /// The hash of what they are about.
+    of: u32,
+    after: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    next: Vec<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    waiting: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    least: i32,
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
+}
+
+fn encode_hints(hints: &Hints, of: u32) -> Option<Value> {
+    let Hints { indexes, next, waiting, least, after } = hints.clone();
+    let next = next.iter().map(|session| session.as_str().to_owned()).collect();
+    // Numbers and texts always serialise.
+    serde_json::to_value(StoredHints { of, after, indexes, next, waiting, least }).ok()
+}
+
+/// Hints that are not about these holders count as none.
+fn decode_hints(value: Value, hash: u32, holders: usize) -> Option<Hints> {
+    let StoredHints { of, after, indexes, next, waiting, least } = serde_json::from_value(value).ok()?;
+    let next = next.iter().map(SessionId::from).collect();
+    (of == hash && indexes.len() == holders).then_some(Hints { indexes, next, waiting, least, after })
+}
+
+/// The FNV-1a hash of what slotkeeper wrote beside the hints.
+fn hash(limit: u32, holders: &[SessionId]) -> u32 {
+    let holders = holders.iter().flat_map(|holder| holder.as_str().bytes().chain([b' ']));
+    let bytes = limit.to_be_bytes().into_iter().chain(holders);
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The beginning of a foreign text, made safe to print.

@@ -72,10 +72,8 @@ impl Due {
 pub(super) enum Change {
     /// Nothing.
     None,
-    /// The session was live just now.
-    Proved,
-    /// Whether the session is live is unknown.
-    Unproved,
+    /// An attempt has ended, and the session is not known to have ended.
+    Checked,
     /// The session has ended.
     Gone,
 }
@@ -90,55 +88,54 @@ pub(super) struct Session {
     failing: Option<Failing>,
 }
 
+/// What a step of the session may use.
+pub(super) struct Turn<'a> {
+    pub(super) now: Moment,
+    pub(super) rng: &'a mut fastrand::Rng,
+    pub(super) out: &'a mut VecDeque<Command>,
+}
+
+impl Turn<'_> {
+    fn notify(&mut self, notice: Notice) {
+        self.out.push_back(Command::Notify(notice));
+    }
+}
+
 impl Live {
     /// Sends an attempt. A holder does not wait for its end before the next one.
-    fn attempt(&mut self, now: Moment, rng: &mut fastrand::Rng, out: &mut VecDeque<Command>) {
+    fn attempt(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now;
         self.under_way.push(now);
         let timeout = self.terms.renew_timeout();
-        let holding = now + jittered(self.terms.retry_every(), RETRY_JITTER, rng);
+        let holding = now + jittered(self.terms.retry_every(), RETRY_JITTER, turn.rng);
         self.due = Due { holding, waiting: now + timeout };
-        out.push_back(Command::RenewSession { session: self.id.clone(), sent: now, timeout });
+        turn.out.push_back(Command::RenewSession { session: self.id.clone(), sent: now, timeout });
     }
 
     /// When a holder sends the next attempt after one that failed.
     fn retry_after(&self, failure: &Failure, now: Moment, rng: &mut fastrand::Rng) -> Moment {
         let every = self.terms.retry_every();
         let soon = now + jittered(every, RETRY_JITTER, rng);
-        match failure.kind {
-            // Consul has decided. More requests do not change that, and those of many holders would keep it overloaded.
-            FailureKind::RateLimited | FailureKind::Denied | FailureKind::NoToken => {
-                let left = self.lease.map_or(Duration::ZERO, |lease| lease.ends().since(now));
-                now + jittered((left / REFUSED_SHARE).max(every), RETRY_JITTER, rng)
-            }
-            FailureKind::NotFound
-            | FailureKind::NoLeader
-            | FailureKind::Unavailable
-            | FailureKind::Cut
-            | FailureKind::InvalidKey
-            | FailureKind::Misconfigured
-            | FailureKind::Mismatch
-            | FailureKind::NotConsul
-            | FailureKind::Rejected => soon.min(self.due.holding),
+        let is_refused =
+            |kind| matches!(kind, FailureKind::RateLimited | FailureKind::Denied | FailureKind::NoToken);
+        if !is_refused(failure.kind) {
+            return soon.min(self.due.holding);
         }
+        // Consul has decided. More requests do not change that, and those of many holders would keep it overloaded.
+        let left = self.lease.map_or(Duration::ZERO, |lease| lease.ends().since(now));
+        now + jittered((left / REFUSED_SHARE).max(every), RETRY_JITTER, rng)
     }
 
     /// Takes the answer to the attempt that was sent at `sent`: the session's TTL.
-    fn extend(
-        &mut self,
-        sent: Moment,
-        ttl: Duration,
-        wanted: Duration,
-        now: Moment,
-        rng: &mut fastrand::Rng,
-    ) {
+    fn extend(&mut self, sent: Moment, ttl: Duration, wanted: Duration, turn: &mut Turn<'_>) {
         // A resumed session may have another TTL than is configured now. The shorter one is safe.
         self.terms = Terms::new(ttl.min(wanted));
-        self.answered = Some(now);
+        self.answered = Some(turn.now);
         let lease = Lease::earned(sent, self.terms);
         // A later attempt may have been answered before.
         if self.lease.is_none_or(|known| known.ends() < lease.ends()) {
             self.lease = Some(lease);
-            self.due = Due::after(sent, self.terms, rng);
+            self.due = Due::after(sent, self.terms, turn.rng);
         }
     }
 }
@@ -162,13 +159,14 @@ impl Session {
         }
     }
 
+    fn live(&self) -> Option<&Live> {
+        if let State::Live(live) = &self.state { Some(live) } else { None }
+    }
+
     /// The session, if it is known to have lived.
     pub(super) fn id(&self) -> Option<&SessionId> {
-        match &self.state {
-            State::Live(live) => live.lease.map(|_| &live.id),
-            State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Ended => None,
-        }
+        let is_known = self.live().is_none_or(|live| live.lease.is_some());
+        self.remembered().filter(|_| is_known)
     }
 
     /// The session, also if it is only remembered from an earlier process. A client that leaves uses this.
@@ -182,15 +180,12 @@ impl Session {
 
     /// The lease, valid or expired.
     pub(super) fn lease(&self) -> Option<Lease> {
-        match &self.state {
-            State::Live(live) => live.lease,
-            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => None,
-        }
+        self.live()?.lease
     }
 
     /// Whether an earlier process created the session.
     pub(super) fn is_resumed(&self) -> bool {
-        matches!(&self.state, State::Live(live) if live.resumed)
+        self.live().is_some_and(|live| live.resumed)
     }
 
     /// Leaves the session as it is: it belongs to another cluster.
@@ -203,8 +198,7 @@ impl Session {
 
     /// When the attempts that are under way were sent.
     pub(super) fn renewals(&self) -> Vec<Moment> {
-        let State::Live(live) = &self.state else { return Vec::new() };
-        live.under_way.clone()
+        self.live().map(|live| live.under_way.clone()).unwrap_or_default()
     }
 
     /// What fails at present, if anything does.
@@ -233,28 +227,22 @@ impl Session {
 
     /// Sends what is due. A session is created only if it is `wanted`. A live session is kept in any case, and renewed more often while
     /// `holding`.
-    pub(super) fn act(
-        &mut self,
-        wanted: bool,
-        holding: bool,
-        now: Moment,
-        rng: &mut fastrand::Rng,
-        out: &mut VecDeque<Command>,
-    ) {
+    pub(super) fn act(&mut self, wanted: bool, holding: bool, turn: &mut Turn<'_>) {
+        let now = turn.now;
         match &mut self.state {
             State::None { .. } if self.ending => self.state = State::Ended,
             State::None { create_at } if wanted && *create_at <= now => {
-                out.push_back(Command::CreateSession);
+                turn.out.push_back(Command::CreateSession);
                 self.state = State::Creating { sent: now };
             }
             State::Live(live)
                 if live.under_way.len() < MAX_RENEWALS_IN_FLIGHT && live.due.of(holding) <= now =>
             {
-                live.attempt(now, rng, out);
+                live.attempt(turn);
             }
             State::Destroying { id, retry_at } if retry_at.is_some_and(|at| at <= now) => {
                 *retry_at = None;
-                out.push_back(Command::DestroySession { session: id.clone() });
+                turn.out.push_back(Command::DestroySession { session: id.clone() });
             }
             State::None { .. }
             | State::Live(_)
@@ -289,32 +277,24 @@ impl Session {
         self.ending = true;
     }
 
-    pub(super) fn created(
-        &mut self,
-        answer: Result<SessionId, Failure>,
-        now: Moment,
-        rng: &mut fastrand::Rng,
-        out: &mut VecDeque<Command>,
-    ) -> Change {
+    pub(super) fn created(&mut self, answer: Result<SessionId, Failure>, turn: &mut Turn<'_>) -> Change {
         let State::Creating { sent } = self.state else { return Change::None };
         match answer {
             Ok(id) => {
                 let terms = Terms::new(self.ttl);
-                let (lease, due) = (Some(Lease::earned(sent, terms)), Due::after(sent, terms, rng));
-                out.push_back(Command::Notify(Notice::SessionStarted {
-                    session: id.clone(),
-                    resumed: false,
-                }));
+                let (lease, due) = (Some(Lease::earned(sent, terms)), Due::after(sent, terms, turn.rng));
+                let session = id.clone();
+                turn.notify(Notice::SessionStarted { session, resumed: false });
                 let (under_way, answered) = (Vec::new(), None);
                 self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: false });
-                self.note_success(out);
-                Change::Proved
+                self.note_success(turn);
+                Change::Checked
             }
             // Consul may have created the session all the same: it holds no key, and ends by its TTL.
             Err(failure) => {
-                self.state = State::None { create_at: now + self.backoff.next(rng) };
-                self.note_failure(failure, now, out);
-                Change::Unproved
+                self.state = State::None { create_at: turn.now + self.backoff.next(turn.rng) };
+                self.note_failure(failure, turn);
+                Change::Checked
             }
         }
     }
@@ -324,9 +304,7 @@ impl Session {
         &mut self,
         sent: Moment,
         answer: Result<Duration, Failure>,
-        now: Moment,
-        rng: &mut fastrand::Rng,
-        out: &mut VecDeque<Command>,
+        turn: &mut Turn<'_>,
     ) -> Change {
         // An answer about a session that is being destroyed, or about an earlier one, is ignored.
         let State::Live(live) = &mut self.state else { return Change::None };
@@ -337,70 +315,61 @@ impl Session {
         match answer {
             Ok(ttl) => {
                 let first = live.lease.is_none();
-                live.extend(sent, ttl, self.ttl, now, rng);
+                live.extend(sent, ttl, self.ttl, turn);
                 if first {
                     let session = live.id.clone();
-                    out.push_back(Command::Notify(Notice::SessionStarted { session, resumed: true }));
+                    turn.notify(Notice::SessionStarted { session, resumed: true });
                 }
-                out.push_back(Command::Notify(Notice::Renewed { took: now.since(sent) }));
-                self.note_success(out);
-                Change::Proved
+                turn.notify(Notice::Renewed { took: turn.now.since(sent) });
+                self.note_success(turn);
+                Change::Checked
             }
             Err(failure) => {
                 // Only Consul's own answer ends a session. Any other answer may be a proxy's: the renewal is retried, also that of a resumed session,
                 // which may be in `.lock`.
                 let gone = failure.kind == FailureKind::NotFound;
-                out.push_back(Command::Notify(Notice::RenewFailed { failure: failure.clone() }));
+                turn.notify(Notice::RenewFailed { failure: failure.clone() });
                 if !gone && live.answered.is_some_and(|answered| answered >= sent) {
                     // Another attempt was answered meanwhile.
                     return Change::None;
                 }
-                let retry = live.retry_after(&failure, now, rng);
-                live.due = Due { holding: retry, waiting: now + self.backoff.next(rng) };
+                let retry = live.retry_after(&failure, turn.now, turn.rng);
+                live.due = Due { holding: retry, waiting: turn.now + self.backoff.next(turn.rng) };
                 if !gone {
-                    self.note_failure(failure, now, out);
-                    return Change::Unproved;
+                    self.note_failure(failure, turn);
+                    return Change::Checked;
                 }
                 let session = live.id.clone();
-                out.push_back(Command::Notify(Notice::SessionEnded { session }));
-                self.note_success(out);
-                self.state = State::None { create_at: now };
+                turn.notify(Notice::SessionEnded { session });
+                self.note_success(turn);
+                self.state = State::None { create_at: turn.now };
                 Change::Gone
             }
         }
     }
 
-    pub(super) fn destroyed(
-        &mut self,
-        answer: Result<(), Failure>,
-        now: Moment,
-        rng: &mut fastrand::Rng,
-        out: &mut VecDeque<Command>,
-    ) {
+    pub(super) fn destroyed(&mut self, answer: Result<(), Failure>, turn: &mut Turn<'_>) {
         let State::Destroying { retry_at, .. } = &mut self.state else { return };
         match answer {
-            Ok(()) => self.state = State::None { create_at: now },
-            Err(failure) if failure.kind == FailureKind::NotFound => {
-                self.state = State::None { create_at: now }
+            Err(failure) if failure.kind != FailureKind::NotFound => {
+                *retry_at = Some(turn.now + self.backoff.next(turn.rng));
+                self.note_failure(failure, turn);
             }
-            Err(failure) => {
-                *retry_at = Some(now + self.backoff.next(rng));
-                self.note_failure(failure, now, out);
-            }
+            Ok(()) | Err(_) => self.state = State::None { create_at: turn.now },
         }
     }
 
-    fn note_success(&mut self, out: &mut VecDeque<Command>) {
+    fn note_success(&mut self, turn: &mut Turn<'_>) {
         self.backoff.reset();
         if self.failing.take().is_some() {
-            out.push_back(Command::Notify(Notice::Recovered { name: None }));
+            turn.notify(Notice::Recovered { name: None });
         }
     }
 
     /// Notifies the first failure of a kind in a row.
-    fn note_failure(&mut self, failure: Failure, now: Moment, out: &mut VecDeque<Command>) {
-        if Failing::note(&mut self.failing, &failure, now) {
-            out.push_back(Command::Notify(Notice::Failing { name: None, failure }));
+    fn note_failure(&mut self, failure: Failure, turn: &mut Turn<'_>) {
+        if Failing::note(&mut self.failing, &failure, turn.now) {
+            turn.notify(Notice::Failing { name: None, failure });
         }
     }
 }

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use super::record::Form;
 
+/// The maximum limit of a semaphore, and the most slots of one client. A `.lock` with so many holders fits into a transaction, beside the
+/// contender keys that are written with it.
+pub const MAX_LIMIT: u32 = 5_000;
+
 /// What a client does if the stored limit differs from the configured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitPolicy {

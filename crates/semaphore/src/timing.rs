@@ -1,7 +1,6 @@
 //! The protocol's times, each with its reason.
 //!
-//! The times that follow from a session's TTL are in [`crate::lease`]; how long a free slot is left to foreign clients is in
-//! [`crate::offered`].
+//! The times that follow from a session's TTL are in [`crate::lease`].
 //!
 //! A pair of durations is a back-off: the first wait, and the longest.
 
@@ -15,24 +14,29 @@ pub const TRY_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const MAX_NEWCOMER_YIELD: Duration = Duration::from_millis(60);
 /// The same, for each write to Consul since the last one to `.lock`: so many clients may have joined before.
 pub(crate) const NEWCOMER_YIELD_PER_WRITE: Duration = Duration::from_millis(1);
-/// Writes to Consul from the last one of a client to `.lock` to the first one of the next client, where no other is there: a
-/// session ends, and one is created.
-pub(crate) const MAX_WRITES_WITHOUT_CROWD: u64 = 4;
-/// A waiter leaves free slots for this long to the lookout.
-pub(crate) const LOOKOUT_YIELD: Duration = Duration::from_secs(1);
-/// A waiter reads within this time after it joined whether the lookout still exists: early enough to be served
-/// within 10 s, and late enough that most clients of a queue that moves have left it without this read.
-pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(9);
-/// It reads once more within this time before its wait ends. A lookout that died before a client joined is then found by that
-/// client, however short its wait is.
+/// An offer that is not accepted this long after a client has seen it first is taken back by that client. It is a hundred times what
+/// a client needs that lives, on most networks.
+pub const OFFER_PATIENCE: Duration = Duration::from_secs(2);
+/// Waiters that were asked for a sign of life have this long to answer before the slot goes to one of them.
+pub(crate) const ROLL_CALL: Duration = Duration::from_millis(400);
+/// Free slots are left for this long to a foreign client that stands ahead. Those that watch the semaphore try at once.
+pub(crate) const FOREIGN_TURN: Duration = Duration::from_millis(300);
+/// Free slots are left for this long to an acquire group that stands ahead, before it is asked for a sign of life.
+pub(crate) const GROUP_PATIENCE: Duration = Duration::from_secs(15);
+/// Slots may be free for this long although waiters are counted: a client is about to serve them.
+pub(crate) const UNSERVED: Duration = Duration::from_secs(1);
+/// All observers of a queue together look at it about so often, while it moves.
+pub(crate) const LOOKS_OF_ALL: Duration = Duration::from_millis(1250);
+/// The longest pause of one of them.
+pub(crate) const MAX_LOOK_PAUSE: Duration = Duration::from_secs(30);
+/// So many waiters of a queue observe it, by chance.
+pub(crate) const MAX_OBSERVERS: u32 = 24;
+/// A waiter looks once more within this time before its wait ends, so that it finds by itself what others do not.
 pub(crate) const LOOK_WINDOW: Duration = Duration::from_secs(5);
-/// The last read comes at most this long before the end of the wait: early enough for a listing and a write after it.
+/// The last look comes at most this long before the end of the wait: early enough for a listing and a write after it.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(2);
-/// A wait that ends while such a read is under way, or what follows from it, lasts for at most this much longer.
+/// A wait that ends while such a look is under way, or what follows from it, lasts for at most this much longer.
 pub(crate) const LOOK_GRACE: Duration = Duration::from_millis(500);
-/// A holder whose contender key is missing makes a listing necessary after this long. Mostly it has just left, and the watch
-/// of `.lock` reports so in the next instant.
-pub(crate) const MISSING_HOLDER_GRACE: Duration = Duration::from_millis(50);
 
 // Lost check-and-sets, and failed requests.
 
@@ -43,10 +47,6 @@ pub(crate) const CAS_RETRY_WAIT: (Duration, Duration) = (Duration::from_millis(3
 pub(crate) const MAX_CAS_RETRY_WAIT: Duration = Duration::from_secs(2);
 /// More clients than these do not lengthen the wait.
 pub(crate) const MAX_CAS_RIVALS: u32 = 100;
-/// Attempts of a client that has left to serve the waiters that joined meanwhile.
-pub(crate) const MAX_FOLLOW_UPS: u32 = 3;
-/// A cleanup that any client can do waits for a random time up to this, so that one client does it.
-pub(crate) const MAX_CLEANUP_DELAY: Duration = Duration::from_secs(1);
 /// The wait after a failed request.
 pub(crate) const FAILURE_RETRY_WAIT: (Duration, Duration) =
     (Duration::from_millis(200), Duration::from_secs(10));
@@ -60,6 +60,8 @@ pub(crate) const WATCH_WAIT: Duration = Duration::from_secs(300);
 /// Watches that report only rare events begin after this long: a short hold does not pay for them. What happened before is
 /// reported at once.
 pub(crate) const WATCH_DELAY: Duration = Duration::from_secs(1);
+/// A holder watches `.lock` from this long after the grant, where few clients do: so it can hand off without a read.
+pub(crate) const RECORD_WATCH_DELAY: Duration = Duration::from_millis(250);
 /// A watch that is answered before this has not waited.
 pub(crate) const MIN_WATCH_TIME: Duration = Duration::from_secs(1);
 /// The wait after a watch that was answered early with nothing new. Consul promises only that something *may* have changed,
@@ -69,8 +71,6 @@ pub(crate) const SPURIOUS_WATCH_WAIT: (Duration, Duration) =
 /// The wait after a watch reported a change that a consistent read denies.
 pub(crate) const DENIED_WATCH_WAIT: (Duration, Duration) =
     (Duration::from_millis(10), Duration::from_secs(5));
-/// The wait after a folder has changed. Where much happens, the names in it are read about once a second.
-pub(crate) const FOLDER_WATCH_WAIT: Duration = Duration::from_secs(1);
 
 // Reads that do not depend on a watch.
 
@@ -83,13 +83,6 @@ pub(crate) const CONFIRM_ROUND: Duration = Duration::from_secs(20);
 pub(crate) const MAX_LIST_INTERVAL: Duration = Duration::from_secs(600);
 /// A status request makes an agent list a semaphore at most this often, for each participant.
 pub(crate) const REFRESH_PER_PARTICIPANT: Duration = Duration::from_millis(500);
-/// Limits of half a TTL, after which the head of the queue reads again: other waiters depend on it.
-const HALF_TTL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-
-/// Half a TTL, at least 5 s and at most 60 s.
-pub(crate) fn half(ttl: Duration) -> Duration {
-    (ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1)
-}
 
 // The session.
 

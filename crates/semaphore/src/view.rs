@@ -1,27 +1,21 @@
-//! What is known of a semaphore: `.lock` and the contender keys, with their indexes.
+//! What was read of a semaphore or lock at one instant: `.lock` and contender keys, with their indexes.
 //!
-//! A view begins as a listing of all keys below the prefix. From then on own commits and reads of single keys update it, so some keys
-//! are known better than others: [`View::is_complete`] says whether it is still known of every holder in `.lock` whether it lives.
+//! A view is replaced as a whole by the next one. [`Scope`] says which keys it has. Only a view of all keys shows who waits and which
+//! holders are dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SessionId;
-use super::command::Listing;
+use super::command::{Listing, Op};
 use super::contender::{Entry, WaiterState};
-use super::offered::Offers;
 use super::record::{NotASemaphore, Record};
 use super::single::SingleKeyLock;
 
-mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
-mod update;
 
 /// The last part of the coordinating key.
 const LOCK: &str = ".lock";
-
-/// The last part of the key that says what foreign contenders were offered.
-const OFFERED: &str = ".offered";
 
 /// One key as Consul lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,20 +37,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// What a read of a folder brings, a key that ends in a slash: the names of the keys in it, in the place of a value, and the
-    /// index of the last change below it.
+    /// What a read of a folder brings, a key that ends in a slash: the index of the last change below it.
     pub fn of_folder(folder: &str, keys: impl IntoIterator<Item = String>, index: u64) -> Self {
         let names = keys.into_iter().filter_map(|key| key.strip_prefix(folder).map(str::to_owned));
         let value = names.collect::<Vec<_>>().join("\n").into_bytes();
-        Self {
-            key: folder.to_owned(),
-            value,
-            flags: 0,
-            session: None,
-            times_locked: 0,
-            create_index: 0,
-            modify_index: index,
-        }
+        let (key, session) = (folder.to_owned(), None);
+        Self { key, value, flags: 0, session, times_locked: 0, create_index: 0, modify_index: index }
     }
 }
 
@@ -94,6 +80,8 @@ pub struct Contender {
     pub create_index: u64,
     /// The index of its last change.
     pub modify_index: u64,
+    /// The flags of its key.
+    pub flags: u64,
     /// Our decoded value; `None` for another client's.
     pub entry: Option<Entry>,
 }
@@ -107,6 +95,13 @@ pub struct Leftover {
     pub index: u64,
 }
 
+impl Leftover {
+    /// The step that deletes it.
+    pub(crate) fn delete(&self) -> Op {
+        Op::DeleteCas { key: self.key.clone(), index: self.index }
+    }
+}
+
 /// A key under the prefix that the session of its name has not locked, so that this session cannot enter by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupied {
@@ -118,12 +113,27 @@ pub struct Occupied {
     pub by: Option<SessionId>,
 }
 
-/// What is known of a semaphore.
+/// The keys that a view is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// The key of a single-key lock.
+    Single,
+    /// `.lock`, and the contender keys that were asked for.
+    Some,
+    /// All keys below the prefix.
+    All {
+        /// Keys were left out that the token may not read.
+        filtered: bool,
+    },
+    /// All contender keys as they were, and `.lock` as it has become since.
+    Past,
+}
+
+/// What was read of a semaphore or lock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     prefix: String,
-    /// It is of a single-key lock, which has nothing but its key.
-    single: bool,
+    scope: Scope,
     /// The coordinating key.
     pub lock: LockKeyState,
     /// The live contenders under their own session's name, in order of arrival.
@@ -132,96 +142,98 @@ pub struct View {
     pub leftovers: Vec<Leftover>,
     /// Keys that bear a name which may be a session's, and that this session has not locked.
     occupied: Vec<Occupied>,
-    /// Sessions that have left `.lock`, and the index by which they had.
-    left: BTreeMap<SessionId, u64>,
-    /// Slotkeeper contenders that have left since the listing.
-    gone: BTreeSet<SessionId>,
-    /// What foreign contenders were offered, as far as is known here.
-    pub(super) offers: Offers,
-    /// The same as others have stored it, and the index of that.
-    pub(super) offered: (Offers, u64),
-    /// Every session on any listed key. The guide and Go's client take a holder for alive by these, whatever its key
-    /// is called, so we do too.
+    /// Every session on any key. The guide and Go's client take a holder for alive by these, whatever its key is called, so we do too.
     alive: BTreeSet<SessionId>,
-    /// Sessions whose contender key was missing after the listing, with the index of that answer.
-    missing: BTreeMap<SessionId, u64>,
-    /// The index up to which the view knows all participants of `.lock`. `None`: it does not know the waiters either.
-    known: Option<u64>,
-    /// An index at which `.lock` is known to have stood as it is known.
-    lock_stood: u64,
-    /// Whether the keys were listed once, so that the queue is known as it was then.
-    listed: bool,
-    /// Whether the order is as listed: no waiter ahead has moved since.
-    ordered: bool,
-    /// The index of `.lock` when everything was listed.
-    listed_lock: u64,
-    /// Every `.lock` since the listing was without slotkeeper's marks: a foreign client wrote it, or takes part.
-    unmarked: bool,
-    /// The index of the last read of everything, or of the names of all keys.
-    folder_index: u64,
-    /// The names of all keys, where they were read after everything was listed.
-    names: Option<BTreeSet<String>>,
-    /// Whether keys were left out of the listing which the token may not read.
-    filtered: bool,
+    /// Sessions whose contender keys were asked for and do not exist.
+    missing: BTreeSet<SessionId>,
+    /// The index of the answer.
+    index: u64,
 }
 
 impl View {
-    /// Makes a view of a listing of `<prefix>/`. Keys that do not lie there are passed over: `<prefix>-2/…` belongs to
-    /// another semaphore.
-    pub fn new(prefix: &str, pairs: Vec<Pair>, index: u64) -> Self {
-        let mut view = Self {
-            prefix: prefix.to_owned(),
-            single: false,
-            lock: LockKeyState::Missing,
-            contenders: Vec::new(),
-            leftovers: Vec::new(),
-            occupied: Vec::new(),
-            left: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            offers: Offers::new(),
-            offered: (Offers::new(), 0),
-            alive: BTreeSet::new(),
-            missing: BTreeMap::new(),
-            known: Some(index),
-            lock_stood: 0,
-            listed: true,
-            ordered: true,
-            listed_lock: 0,
-            unmarked: true,
-            folder_index: index,
-            names: None,
-            filtered: false,
-        };
+    fn of(prefix: &str, scope: Scope, pairs: impl IntoIterator<Item = Pair>, index: u64) -> Self {
+        let (prefix, lock) = (prefix.to_owned(), LockKeyState::Missing);
+        let (contenders, leftovers, occupied) = (Vec::new(), Vec::new(), Vec::new());
+        let (alive, missing) = (BTreeSet::new(), BTreeSet::new());
+        let mut view = Self { prefix, scope, lock, contenders, leftovers, occupied, alive, missing, index };
         for pair in pairs {
             view.add(pair);
         }
-        view.sort();
-        view.listed_lock = view.lock_index();
-        // All keys of one listing belong together, whatever its index says.
-        view.known = view.known.max(Some(view.lock_index()));
-        view.confirm_lock(view.latest());
+        view.contenders.sort_by_key(|contender| contender.create_index);
         view
+    }
+
+    /// Makes a view of all keys below `<prefix>/`. Keys that do not lie there are passed over: `<prefix>-2/…` belongs to another
+    /// semaphore.
+    pub fn new(prefix: &str, pairs: Vec<Pair>, index: u64) -> Self {
+        Self::of(prefix, Scope::All { filtered: false }, pairs, index)
     }
 
     /// Makes a view of a listing of `<prefix>/`, of which keys may be hidden.
     pub fn of_listing(prefix: &str, listing: Listing) -> Self {
         let Listing { pairs, index, filtered } = listing;
-        Self { filtered, ..Self::new(prefix, pairs, index) }
+        Self::of(prefix, Scope::All { filtered }, pairs, index)
     }
 
-    /// Makes a view of a semaphore of which only `.lock` is known, as it was at that index.
-    pub fn of_lock(prefix: &str, lock: Option<Pair>, index: u64) -> Self {
-        let mut view = Self::new(prefix, lock.into_iter().collect(), index);
-        (view.known, view.listed, view.folder_index) = (None, false, 0);
-        view.confirm_lock(index);
+    /// Makes a view of some keys of a semaphore as they were at one instant: `.lock`, and the contender keys of these sessions.
+    pub fn of_some(
+        prefix: &str,
+        pairs: impl IntoIterator<Item = Pair>,
+        of: &[SessionId],
+        index: u64,
+    ) -> Self {
+        let mut view = Self::of(prefix, Scope::Some, pairs, index);
+        view.missing = of.iter().filter(|session| !view.alive.contains(session)).cloned().collect();
         view
     }
 
     /// Makes a view of a single-key lock, of a read of its key.
     pub fn of_key(key: &str, pair: Option<Pair>, index: u64) -> Self {
-        let mut view = Self { single: true, ..Self::new(key, Vec::new(), index) };
-        view.see_lock(pair, index);
-        view
+        Self::of(key, Scope::Single, pair, index)
+    }
+
+    fn add(&mut self, pair: Pair) {
+        if self.scope == Scope::Single {
+            if pair.key == self.prefix {
+                self.lock = LockKeyState::Single(Box::new(SingleKeyLock::of(pair)));
+            }
+            return;
+        }
+        let Some(name) = self.name_of(&pair.key).map(str::to_owned) else { return };
+        if name == LOCK {
+            let index = pair.modify_index;
+            self.lock = match Record::decode(&pair.value, pair.flags) {
+                Ok(record) => LockKeyState::Record { record, index },
+                Err(found) => LockKeyState::Conflict { found, owner: pair.session.clone(), index },
+            };
+        }
+        let entry = Entry::decode(&pair.value);
+        // No session's id has a slash.
+        let own = pair.session.as_ref().is_some_and(|session| session.as_str() == name);
+        if name != LOCK && !own && !name.contains('/') {
+            let (key, index, by) = (pair.key.clone(), pair.modify_index, pair.session.clone());
+            self.occupied.push(Occupied { key, index, by });
+        }
+        match pair.session {
+            Some(session) => {
+                if own {
+                    let Pair { create_index, modify_index, flags, .. } = pair;
+                    let session = session.clone();
+                    self.contenders.push(Contender { session, create_index, modify_index, flags, entry });
+                }
+                self.alive.insert(session);
+            }
+            // A `.lock` with unknown fields is never deleted as a leftover.
+            None if entry.is_some() && name != LOCK => {
+                self.leftovers.push(Leftover { key: pair.key, index: pair.modify_index });
+            }
+            None => {}
+        }
+    }
+
+    /// The last part of a key below the prefix.
+    fn name_of<'a>(&self, key: &'a str) -> Option<&'a str> {
+        key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))
     }
 
     /// The semaphore's prefix, without a slash at its end; of a single-key lock, its key.
@@ -231,12 +243,33 @@ impl View {
 
     /// The key that all go by.
     pub fn lock_key(&self) -> String {
-        if self.single { self.prefix.clone() } else { format!("{}/{LOCK}", self.prefix) }
+        if self.scope == Scope::Single { self.prefix.clone() } else { lock_key(&self.prefix) }
     }
 
-    /// The key that says what foreign contenders were offered.
-    pub fn offered_key(&self) -> String {
-        format!("{}/{OFFERED}", self.prefix)
+    /// The key of a session's contender entry.
+    pub fn contender_key(&self, session: &SessionId) -> String {
+        contender_key(&self.prefix, session)
+    }
+
+    /// The session whose contender key this is.
+    pub fn session_of(&self, key: &str) -> Option<SessionId> {
+        session_of(&self.prefix, key)
+    }
+
+    /// The index of the answer that the view is of.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Whether the view has all keys below the prefix, except those that are hidden.
+    pub fn is_listed(&self) -> bool {
+        matches!(self.scope, Scope::All { .. } | Scope::Past)
+    }
+
+    /// Whether the listing left out keys that the token may not read. A holder without a visible contender key may live, and waiters may
+    /// be missing: by such a view no holder is pruned and nothing is granted or destroyed.
+    pub fn is_filtered(&self) -> bool {
+        self.scope == Scope::All { filtered: true }
     }
 
     /// The single-key lock, if this is one and its key exists.
@@ -261,16 +294,6 @@ impl View {
         self.entry_of(session)?.evicted_by.as_deref()
     }
 
-    /// Whether a session is the lookout by its own contender key.
-    pub fn is_lookout(&self, session: &SessionId) -> bool {
-        self.entry_of(session).is_some_and(Entry::is_lookout)
-    }
-
-    /// The key of a session's contender entry.
-    pub fn contender_key(&self, session: &SessionId) -> String {
-        format!("{}/{session}", self.prefix)
-    }
-
     /// The record, if there is one.
     pub fn record(&self) -> Option<&Record> {
         match &self.lock {
@@ -288,138 +311,14 @@ impl View {
         }
     }
 
-    /// Whether the view knows of every holder whether it lives, and the index of every slot. Waiters that enqueued at the end
-    /// since the listing may be unknown.
-    pub fn is_complete(&self) -> bool {
-        self.knows_holders() && self.missing.is_empty() && self.names.is_none()
-    }
-
-    /// Whether the view knows all holders of `.lock`, and no key is hidden.
-    fn knows_holders(&self) -> bool {
-        !self.filtered && self.known.is_some_and(|known| self.lock_index() <= known)
-    }
-
-    /// Whether it is stored what foreign contenders were offered, as far as is known.
-    pub fn has_stored_offers(&self) -> bool {
-        self.offered.1 > 0 && !self.is_filtered()
-    }
-
-    /// Whether the listing left out keys that the token may not read. A holder without a visible contender key may live, and
-    /// waiters may be missing: by such a view no holder is pruned and nothing is granted or destroyed.
-    pub fn is_filtered(&self) -> bool {
-        self.filtered
-    }
-
-    /// A later listing has left out keys which the token may not read.
-    pub fn hides_keys(&mut self) {
-        self.filtered = true;
-    }
-
-    /// Whether some holder in `.lock` looks dead.
-    pub fn has_dead(&self) -> bool {
-        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-        holders.iter().any(|holder| !self.is_alive(holder))
-    }
-
-    /// Whether `.lock` says that there is a lookout.
-    pub fn has_lookout(&self) -> bool {
-        self.record().is_some_and(|record| record.has_lookout)
-    }
-
-    /// Whether the keys were listed once. Otherwise the view knows only the participants that concern this client.
-    pub fn is_listed(&self) -> bool {
-        self.listed
-    }
-
-    /// The key by which all keys below the prefix are watched at once.
-    pub fn folder_key(&self) -> String {
-        format!("{}/", self.prefix)
-    }
-
-    /// The index of the last read of everything, or of all names.
-    pub fn folder_index(&self) -> u64 {
-        self.folder_index
-    }
-
-    /// Whether foreign clients take part, as far as is known.
-    pub fn has_foreign(&self) -> bool {
-        self.contenders.iter().any(|one| one.entry.is_none())
-    }
-
-    /// Whether every slotkeeper client that got ahead of this one since the listing had to change its contender key. A client
-    /// that listed before this one enqueued is too late, because `.lock` has changed since.
-    pub fn is_surely_listed(&self, session: &SessionId) -> bool {
-        let came = self.contender(session).map(|one| one.create_index);
-        self.listed && self.unmarked && came.is_some_and(|came| came < self.listed_lock)
-    }
-
-    /// Whether the order is as listed: no waiter ahead has moved since.
-    pub fn is_ordered(&self) -> bool {
-        self.ordered
-    }
-
     /// A session's own contender entry, where it still has it.
     pub fn contender(&self, session: &SessionId) -> Option<&Contender> {
         self.contenders.iter().find(|contender| contender.session == *session)
     }
 
-    /// Whether the session has any key under the prefix, as far as is known.
-    pub fn is_alive(&self, session: &SessionId) -> bool {
-        self.alive.contains(session)
-    }
-
-    /// Whether a holder is alive. `None` if that is unknown, as of a holder since the last listing.
-    pub fn lives(&self, session: &SessionId) -> Option<bool> {
-        match (self.is_missing(session), self.is_alive(session)) {
-            (true, _) => Some(false),
-            (false, true) => Some(true),
-            (false, false) => self.knows_holders().then_some(false),
-        }
-    }
-
-    /// Whether its contender was seen to be missing since the listing.
-    pub fn is_missing(&self, session: &SessionId) -> bool {
-        self.missing.contains_key(session) || self.is_unnamed(session)
-    }
-
-    /// Whether its contender was not among the names that were read last, and it is not known to live by a key of another name.
-    fn is_unnamed(&self, session: &SessionId) -> bool {
-        let elsewhere = || self.alive.contains(session) && self.contender(session).is_none();
-        self.names.as_ref().is_some_and(|names| !names.contains(session.as_str())) && !elsewhere()
-    }
-
-    /// Whether the session was granted its slots by a write later than the known `.lock`. A transaction that writes `held` into
-    /// a contender key also writes the session into `.lock`, or checks that it is listed.
-    pub fn was_granted(&self, session: &SessionId) -> bool {
-        self.contender(session).is_some_and(|one| one.says_held() && one.modify_index > self.lock_stood)
-    }
-
-    /// The index of the latest change that is known.
-    pub fn latest(&self) -> u64 {
-        let contenders = self.contenders.iter().map(|one| one.modify_index);
-        contenders.max().unwrap_or(0).max(self.lock_index())
-    }
-
-    /// Whether the session holds that many slots, its contender alive.
-    pub fn holds(&self, session: &SessionId, slots: u32) -> bool {
-        let in_record = || self.record().is_some_and(|record| record.slots_of(session) == slots);
-        self.contender(session).is_some_and(|one| {
-            // The client that granted the slots by name may have known of fewer.
-            let granted = one.entry.as_ref().filter(|_| self.was_granted(session));
-            granted.map_or_else(in_record, |entry| entry.slots == slots)
-        })
-    }
-
-    /// The index of what is known of a key; 0 where nothing is.
-    pub fn index_of(&self, key: &str) -> u64 {
-        if key == self.lock_key() {
-            return self.lock_index();
-        }
-        if key.ends_with('/') {
-            return self.folder_index;
-        }
-        let occupied = || self.occupied.iter().find(|one| one.key == key).map_or(0, |one| one.index);
-        self.owner(key).map_or_else(occupied, |one| one.modify_index)
+    /// The slots that the session has in `.lock`.
+    pub fn slots_of(&self, session: &SessionId) -> u32 {
+        self.record().map_or(0, |record| record.slots_of(session))
     }
 
     /// What lies under a session's contender key, where the session has not locked it.
@@ -428,27 +327,172 @@ impl View {
         self.occupied.iter().find(|one| one.key == key)
     }
 
-    /// The session whose contender key this is.
-    pub fn session_of(&self, key: &str) -> Option<SessionId> {
-        let name = key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))?;
-        (name != LOCK).then(|| name.into())
+    /// Whether a holder is alive. `None` if that is unknown.
+    pub fn lives(&self, session: &SessionId) -> Option<bool> {
+        match self.scope {
+            _ if self.alive.contains(session) => Some(true),
+            Scope::All { filtered: false } => Some(false),
+            Scope::All { filtered: true } | Scope::Some | Scope::Single | Scope::Past => None,
+        }
     }
 
-    fn owner(&self, key: &str) -> Option<&Contender> {
-        let name = key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))?;
-        self.contenders.iter().find(|one| one.session.as_str() == name)
+    /// Whether a holder's contender key was asked for alone and does not exist. A listing tells whether the holder lives by another key.
+    pub(crate) fn is_missing(&self, session: &SessionId) -> bool {
+        self.missing.contains(session)
+    }
+
+    /// The holders that are known to be dead.
+    pub(crate) fn dead(&self) -> BTreeSet<&SessionId> {
+        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        holders.iter().filter(|holder| self.lives(holder) == Some(false)).collect()
+    }
+
+    /// Whether foreign clients take part, as far as is known.
+    pub fn has_foreign(&self) -> bool {
+        self.contenders.iter().any(|one| one.entry.is_none())
+    }
+
+    /// The slot indexes of all holders, as far as they are known: by `.lock`, or else by the contender keys.
+    pub(crate) fn indexes(&self) -> BTreeMap<&SessionId, Vec<u32>> {
+        let holders: BTreeSet<_> = self.record().into_iter().flat_map(|record| &record.holders).collect();
+        let of = |holder: &&SessionId| {
+            let told = self.record().map(|record| record.indexes_of(holder)).unwrap_or_default();
+            if told.is_empty() {
+                self.entry_of(holder).map(|entry| entry.indexes.clone()).unwrap_or_default()
+            } else {
+                told
+            }
+        };
+        holders.into_iter().map(|holder| (holder, of(&holder))).collect()
+    }
+
+    /// The waiters, by priority and then arrival. A contender whose slots were taken from it is no waiter before it has noticed. Nor is a
+    /// contender that an operator evicted.
+    pub fn waiters(&self) -> Vec<&Contender> {
+        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let holders: BTreeSet<_> = holders.iter().collect();
+        let in_line =
+            |one: &&Contender| !one.says_held() && !one.is_evicted() && !holders.contains(&one.session);
+        let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
+        waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), one.create_index));
+        waiters
+    }
+
+    /// The number of known waiters, including all that `.lock` tells of.
+    pub fn waiting(&self) -> u32 {
+        let told = self.record().and_then(|record| record.hints.as_ref()).map_or(0, |hints| hints.waiting);
+        let listed = u32::try_from(self.waiters().len()).unwrap_or(u32::MAX);
+        if self.is_listed() { listed } else { told.max(listed) }
+    }
+
+    /// A session's position in the queue, from 1. Without a listing: its position among the waiters that `.lock` names, or right behind
+    /// those that it counts, although there may be others between.
+    pub fn position(&self, session: &SessionId) -> Option<u32> {
+        let place = if self.is_listed() {
+            self.waiters().iter().position(|waiter| waiter.session == *session)?
+        } else {
+            self.named_place(session).unwrap_or(self.record()?.hints.as_ref()?.waiting as usize)
+        };
+        u32::try_from(place).ok()?.checked_add(1)
+    }
+
+    /// Whether [`Self::position`] counts all waiters ahead: the queue was listed, or `.lock` names the session.
+    pub(crate) fn knows_position(&self, session: &SessionId) -> bool {
+        self.is_listed() || self.named_place(session).is_some()
+    }
+
+    fn named_place(&self, session: &SessionId) -> Option<usize> {
+        let mut named: Vec<_> = self.record()?.next().iter().collect();
+        named.dedup();
+        named.iter().position(|one| *one == session)
+    }
+
+    /// The same view with what a later one shows of `.lock` and of some contender keys, for people.
+    pub(crate) fn updated(mut self, later: &Self) -> Self {
+        self.lock = later.lock.clone();
+        let seen = |session: &SessionId| later.contender(session).is_some() || later.is_missing(session);
+        self.contenders.retain(|one| !seen(&one.session));
+        self.contenders.extend(later.contenders.iter().cloned());
+        self.contenders.sort_by_key(|contender| contender.create_index);
+        self.alive.retain(|session| !later.is_missing(session));
+        self.alive.extend(later.alive.iter().cloned());
+        self.index = self.index.max(later.index);
+        self
+    }
+
+    /// The same view as one of some keys, of which none is known to be missing.
+    pub(crate) fn of_few(mut self) -> Self {
+        if self.scope != Scope::Single {
+            self.scope = Scope::Some;
+        }
+        self
+    }
+
+    /// The same view as one of the past, of which `.lock` alone is as it is now; `None` if a holder is not known from then.
+    pub(crate) fn of_past(mut self) -> Option<Self> {
+        let knows = |holder: &SessionId| {
+            self.contender(holder)
+                .is_some_and(|one| one.entry.as_ref().is_none_or(|entry| !entry.indexes.is_empty()))
+        };
+        if !self.is_listed() || self.is_filtered() || !self.record()?.holders.iter().all(knows) {
+            return None;
+        }
+        self.scope = Scope::Past;
+        Some(self)
+    }
+
+    /// The same view without the other participants.
+    pub(crate) fn of_own(mut self, session: &SessionId) -> Self {
+        self.contenders.retain(|one| one.session == *session);
+        self.alive.retain(|one| one == session);
+        (self.leftovers, self.occupied) = (Vec::new(), Vec::new());
+        self.of_few()
+    }
+
+    /// The same view with a contender that is known from before.
+    pub(crate) fn with_contender(mut self, one: Option<&Contender>) -> Self {
+        self.alive.extend(one.map(|one| one.session.clone()));
+        self.contenders.extend(one.cloned());
+        self
+    }
+
+    /// The same view with what a later write has made of `.lock`, for people.
+    pub(crate) fn with_lock(mut self, lock: LockKeyState) -> Self {
+        self.lock = lock;
+        self
     }
 }
 
+/// The coordinating key of a semaphore.
+pub(crate) fn lock_key(prefix: &str) -> String {
+    format!("{prefix}/{LOCK}")
+}
+
+/// The session whose contender key this is.
+pub(crate) fn session_of(prefix: &str, key: &str) -> Option<SessionId> {
+    let name = key.strip_prefix(prefix)?.strip_prefix('/')?;
+    (name != LOCK).then(|| SessionId::from(name))
+}
+
+/// The contender key of a session.
+pub(crate) fn contender_key(prefix: &str, session: &SessionId) -> String {
+    format!("{prefix}/{session}")
+}
+
 impl Contender {
-    /// Whether its own value says that it holds; another client's says nothing.
+    /// Whether its own value says that it holds, or is offered, slots; another client's says nothing.
     pub fn says_held(&self) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.state == WaiterState::Held)
+        self.state().is_some_and(|state| state != WaiterState::Waiting)
     }
 
     /// Whether its own value says that it waits.
     pub fn says_waiting(&self) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.state == WaiterState::Waiting)
+        self.state() == Some(WaiterState::Waiting)
+    }
+
+    /// The state that its own value tells.
+    pub fn state(&self) -> Option<WaiterState> {
+        self.entry.as_ref().map(|entry| entry.state)
     }
 
     /// Whether it was evicted.

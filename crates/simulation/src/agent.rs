@@ -21,6 +21,12 @@ pub(super) struct Agent {
     pub(super) work: Duration,
     pub(super) paused_until: Moment,
     pub(super) cut_until: Moment,
+    /// Until when its requests and their answers take seconds.
+    pub(super) slow_until: Moment,
+    /// Whether the process is stopped, or was killed, until `paused_until`. Its guard ends the workload in time.
+    pub(super) stopped: bool,
+    /// Whether the process, or its guard, sees to the offers that it made when it left. Otherwise it dies then.
+    pub(super) guarded: bool,
     /// When the last request is answered or timed out.
     pub(super) answered_by: Moment,
     /// The numbers of the watches in flight, by key. The answer to an older watch is dropped.
@@ -41,8 +47,6 @@ pub(super) struct Agent {
     pub(super) stopping: BTreeMap<Name, Stopping>,
     /// Since when the agent has been evicted and has not left, by semaphore.
     pub(super) evicted_since: BTreeMap<&'static str, Moment>,
-    /// Since when `.lock` has listed the agent without its knowledge.
-    pub(super) unaware_since: Option<Moment>,
     /// Since when the agent has been blocked by one of its semaphores and had keys at another.
     pub(super) lingers_since: Option<Moment>,
 }
@@ -86,6 +90,9 @@ impl Agent {
             work: work(rng),
             paused_until: now,
             cut_until: now,
+            slow_until: now,
+            stopped: false,
+            guarded: rng.bool(),
             answered_by: now,
             watches: HashMap::new(),
             timer: 0,
@@ -96,7 +103,6 @@ impl Agent {
             has_and_waits_since: None,
             stopping: BTreeMap::new(),
             evicted_since: BTreeMap::new(),
-            unaware_since: None,
             lingers_since: None,
         }
     }
@@ -126,12 +132,29 @@ impl Agent {
     pub(super) fn occupies(&self, name: &str, now: Moment) -> bool {
         let lives = self.keeper.lease().is_some_and(|lease| lease.is_valid(now));
         let stops = |it: &Stopping| it.evicted && self.keeper.session() == Some(&it.session);
-        self.holds(name) || lives && self.stopping.get(name).is_some_and(stops)
+        let holds = self.holds(name) && (lives || !self.stopped);
+        holds || lives && self.stopping.get(name).is_some_and(stops)
     }
 
     /// Until when the agent cannot act.
     pub(super) fn troubled_until(&self) -> Moment {
-        self.paused_until.max(self.cut_until).max(self.answered_by)
+        self.paused_until.max(self.cut_until).max(self.slow_until).max(self.answered_by)
+    }
+
+    /// Whether it asks for slots, and nothing but its turn keeps it from having them.
+    pub(super) fn wants_slots(&self) -> bool {
+        !self.draining && self.ending.is_none() && !self.gave_up
+    }
+
+    /// Whether it has left, and nothing is done in its name any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.keeper.has_ended() || self.dies_while_it_owes()
+    }
+
+    /// Whether it dies although slots that it offered are not accepted yet.
+    pub(super) fn dies_while_it_owes(&self) -> bool {
+        let mut machines = self.keeper.machines();
+        !self.guarded && self.draining && machines.all(|one| one.is_gone() && one.owes())
     }
 
     /// Whether its workload can run.

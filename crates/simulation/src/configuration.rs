@@ -58,7 +58,7 @@ fn terms(game: Game, slots: u32, rng: &mut fastrand::Rng) -> Settings {
     let limit = if another { rng.u32(slots..=(game.limit * 2).max(slots)) } else { game.limit };
     let wait = match rng.u32(..4) {
         // A client that tries once lists, and so finds what is free.
-        0 if game.waits && game.chaos.joint > 0.0 => Some((TTL * 3).mul_f64(rng.f64())),
+        0 if game.waits && game.chaos.node > 0.0 => Some((TTL * 3).mul_f64(rng.f64())),
         0 if game.waits => Some(Duration::ZERO),
         1 if game.waits => Some((TTL / 2).mul_f64(rng.f64())),
         _ => None,

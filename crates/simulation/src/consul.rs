@@ -1,5 +1,6 @@
 //! The simulated Consul: commands in, events out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,8 +159,10 @@ impl Consul {
 
     pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
         assert_writes_once(ops);
-        let lists =
-            ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix.clone()) } else { None });
+        let is_list = |op: &&Op| matches!(op, Op::List { .. });
+        let lists: Vec<_> = ops.iter().filter(is_list).map(|op| op.key().to_owned()).collect();
+        // Else a listing would not be of the state after the transaction.
+        assert!(ops.iter().skip_while(|op| !is_list(op)).all(|op| is_list(&op)), "a write after a listing: {ops:?}");
         let ops = ops.iter().cloned().map(|op| match op {
             Op::Lock { key, value, flags, session } => {
                 StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
@@ -180,7 +183,12 @@ impl Consul {
         match self.store.txn(ops.collect(), now) {
             Ok(found) => {
                 let index = found.iter().map(|found| found.entry.modify_index).max().unwrap_or(0);
-                let listing = lists.map(|prefix| self.list_all(&prefix));
+                let read: Vec<_> = lists.iter().map(|prefix| self.list_all(prefix)).collect();
+                let known = read.iter().map(|listing| listing.index).max().unwrap_or(0);
+                let pairs = |one: Listing| one.pairs.into_iter().map(|pair| (pair.key.clone(), pair));
+                let pairs: BTreeMap<_, _> = read.into_iter().flat_map(pairs).collect();
+                let pairs = pairs.into_values().collect();
+                let listing = (!lists.is_empty()).then_some(Listing { pairs, index: known, filtered: false });
                 Commit::Done { index, listing }
             }
             // The agent classifies Consul's answer the same way.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::world::{Chaos, Game};
-use super::{GAME, play_some};
+use super::world::{Chaos, Game, World};
+use super::{GAME, play_some, seeds};
 
 /// The maximum number of participants that a semaphore is designed for.
 const CROWD: Game = Game { agents: 200, limit: 50, weights: false, ..GAME };
@@ -38,4 +38,24 @@ fn agents_that_join_and_leave_at_one_instant_are_served() {
 fn crowds_that_join_and_leave_at_one_instant_are_served() {
     play_some(Game { storm: storm(2000), ..CROWD }, 0.01);
     play_some(Game { storm: storm(2000), chaos: FAULTS, ..CROWD }, 0.01);
+}
+
+/// So many transactions of a crowd without faults are refused, because another client has changed a key.
+#[test]
+fn few_transactions_of_a_crowd_are_refused() {
+    for (agents, limit) in [(20, 3), (120, 3), (120, 30)] {
+        let run = Some(Duration::from_millis(200));
+        let game = Game { agents, limit, run, weights: false, ..GAME };
+        for seed in seeds(0.1) {
+            let mut world = World::new(seed, game);
+            // All come at one instant, and all that read a free slot then try to take it.
+            world.run(Duration::from_millis(100));
+            let (_, before) = world.transactions();
+            world.run_until_served();
+            let (committed, refused) = world.transactions();
+            let refused = refused - before;
+            eprintln!("{agents} {limit}: {committed} {refused}");
+            assert!(refused * 10 <= agents as u32, "seed {seed}: {refused} refused, {committed} committed: {game:?}");
+        }
+    }
 }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::world::{Chaos, Game, Watches};
-use super::{GAME, LOCKS, play, play_some};
+use super::world::{Chaos, Game, Watches, World};
+use super::{GAME, LOCKS, play, play_some, seeds};
 
 const DEATHS: Chaos = Chaos { dies: 0.05, ..Chaos::CALM };
 
@@ -24,8 +24,8 @@ fn an_agent_that_dies_between_two_steps_leaves_no_key_and_blocks_no_waiter() {
 }
 
 #[test]
-fn after_holders_and_lookout_died_together_the_next_client_is_served_however_short_its_wait() {
-    let chaos = Chaos { joint: 0.01, ..Chaos::CALM };
+fn after_the_death_of_a_node_all_others_are_served_however_short_their_wait() {
+    let chaos = Chaos { node: 0.01, ..Chaos::CALM };
     let game = Game { waits: true, watches: Watches::Arrive, lasts: 2, chaos, ..GAME };
     play(game);
     play(Game { agents: 3, limit: 1, weights: false, ..game });
@@ -41,4 +41,43 @@ fn foreign_clients_that_die_or_poll_block_no_waiter() {
     play(Game { foreigners: 1, pollers: 1, idlers: 1, weights: false, chaos: expire, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..expire };
     play(Game { foreigners: 2, pollers: 2, limit: 1, weights: false, chaos, ..GAME });
+}
+
+/// Agents that each run a command of this many seconds, as many at a time as the limit. A dead one keeps its session all the time.
+fn commands(agents: usize, limit: u32, seconds: u64) -> Game {
+    Game { agents, limit, run: Some(Duration::from_secs(seconds)), weights: false, lasts: 12, ..GAME }
+}
+
+/// Kills the first waiters of a crowd a moment after it has come. All others are served within so many seconds.
+fn first_die(game: Game, dead: usize, bound: u64) {
+    for seed in seeds(1.0) {
+        let mut world = World::new(seed, game);
+        world.run(Duration::from_millis(300));
+        world.strike(dead, false);
+        let took = world.run_until_served();
+        assert!(took <= Duration::from_secs(bound), "seed {seed}: {dead} of {game:?} died: {took:?}");
+    }
+}
+
+#[test]
+fn the_dead_at_the_head_of_a_crowd_hold_it_up_for_a_moment() {
+    first_die(commands(24, 3, 1), 6, 8);
+    first_die(commands(40, 5, 2), 10, 16);
+    first_die(commands(81, 1, 1), 60, 31);
+}
+
+#[test]
+fn after_the_death_of_a_node_the_one_waiter_of_another_starts_within_seconds() {
+    for seed in seeds(1.0) {
+        let mut world = World::new(seed, commands(22, 1, 600));
+        world.run(Duration::from_millis(300));
+        world.strike(20, true);
+        while world.holder_died().is_none() {
+            world.run(Duration::from_millis(10));
+        }
+        let died = world.holder_died().expect("a dead holder");
+        let started = world.run_until_holds();
+        let took = started.saturating_sub(died);
+        assert!(took <= Duration::from_secs(5), "seed {seed}: it started {took:?} after Consul had ended the session");
+    }
 }

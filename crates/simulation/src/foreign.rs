@@ -149,7 +149,7 @@ impl Foreign {
 
     fn take(&mut self, view: &View, consul: &mut Consul, now: Moment) {
         let mut record = view.record().cloned().unwrap_or_else(|| Record::new(self.form, self.limit));
-        record.holders.retain(|holder| view.is_alive(holder));
+        record.holders.retain(|holder| view.lives(holder) == Some(true));
         record.holders.push(self.session());
         self.holds = self.write(record, view.lock_index(), consul, now);
         if self.holds {
@@ -174,7 +174,7 @@ impl Foreign {
 
     fn write(&self, mut record: Record, index: u64, consul: &mut Consul, now: Moment) -> bool {
         if !self.keeps {
-            record.next.clear();
+            record.hints = None;
         }
         let key = format!("{NAME}/.lock");
         let write = Write { key, value: record.encode().into(), flags: record.flags() };
@@ -183,6 +183,7 @@ impl Foreign {
 }
 
 fn has_room(view: &View) -> bool {
-    let taken = |record: &Record| record.holders.iter().filter(|holder| view.is_alive(holder)).count();
+    let taken =
+        |record: &Record| record.holders.iter().filter(|holder| view.lives(holder) == Some(true)).count();
     view.record().is_none_or(|record| taken(record) < record.limit as usize)
 }

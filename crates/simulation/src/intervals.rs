@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// The field of a contender's entry that marks the lookout.
-pub(super) const MARK: &str = "lookout";
-
 /// A holder.
 pub(super) const HOLDER: Duration = Duration::from_secs(60);
 /// Any other participant.

@@ -68,6 +68,7 @@ const GAME: Game = Game {
     lasts: 1,
     watches: Watches::Usual,
     storm: None,
+    run: None,
     chaos: Chaos::CALM,
 };
 

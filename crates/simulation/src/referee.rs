@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::configuration::Configuration;
 use super::rules::{self, Sight};
-use super::store_state::{Change, StoreState};
-use slotkeeper_semaphore::contender::Entry;
-use slotkeeper_semaphore::offered::MAX_OFFER;
+use super::store_state::{Change, Decoded, StoreState};
+use slotkeeper_semaphore::contender::{Entry, WaiterState};
 use slotkeeper_semaphore::{LimitPolicy, LockKeyState, Moment, SessionId, Settings};
 
 use super::world::{Chaos, Game, Watches};
@@ -17,8 +16,8 @@ const IDLE_IN_CALM: Duration = Duration::from_millis(500);
 /// The same with faults: a partitioned head of the queue keeps its position until its session ends, requests time out, and a
 /// listing finds what no watch reported.
 const IDLE: Duration = Duration::from_secs(660);
-/// The additional time that slots stay free for idle foreign clients, until all agents know of the offers.
-const OFFERS: Duration = Duration::from_secs(2);
+/// The time that slots stay free for foreign clients that do not take them.
+const TURNS: Duration = Duration::from_millis(600);
 /// The time after which an agent that tries once gives up without an answer.
 const NO_ANSWER: Duration = Duration::from_secs(10);
 
@@ -73,9 +72,10 @@ pub(super) struct Referee {
     idle_since: Option<Moment>,
     /// Since when a slot has been left free for foreign clients ahead of a waiting agent, and for how long in all.
     open_since: Option<Moment>,
-    open: Duration,
     /// The fencing token under which each session holds.
     tokens: HashMap<SessionId, u64>,
+    /// The fencing tokens of the slots that each session has accepted or taken, by a transaction that Consul has committed.
+    accepted: HashSet<(SessionId, u64)>,
     /// The last fencing token that each session reported.
     reported: HashMap<SessionId, u64>,
     /// For each slot that was given up: the index of that write, in order, and the highest token up to then.
@@ -96,8 +96,8 @@ impl Referee {
             ceiling: 0,
             idle_since: None,
             open_since: None,
-            open: Duration::ZERO,
             tokens: HashMap::new(),
+            accepted: HashSet::new(),
             reported: HashMap::new(),
             ended: Vec::new(),
             dead_since: HashMap::new(),
@@ -108,6 +108,12 @@ impl Referee {
     /// Checks the fencing token of an acquired slot.
     pub(super) fn acquired(&mut self, session: SessionId, token: u64) {
         // An answer may come long after the grant, so only slots that were given up before the grant count.
+        let accepted = self.accepted.contains(&(session.clone(), token)) || self.game.is_of_locks();
+        assert!(
+            accepted || self.game.chaos.deceives(),
+            "seed {}: {session} began at {token}, which it has not accepted",
+            self.seed
+        );
         let before = self.ended.partition_point(|(end, _)| *end <= token);
         let highest = self.ended[..before].last().map(|(_, token)| *token);
         assert!(highest.is_none_or(|highest| highest < token), "{}: {token} after {highest:?}", self.seed);
@@ -179,6 +185,7 @@ impl Referee {
         }
         self.note_idle(now);
         self.note_ended(index);
+        self.note_accepted(&changes);
         for change in &changes {
             self.before.apply(change);
         }
@@ -191,10 +198,22 @@ impl Referee {
         self.check_holders(held);
     }
 
-    /// The slots of dead holders whose prune delay has passed.
-    pub(super) fn rested(&self, now: Moment) -> u32 {
-        let over = |(_, since): &(&SessionId, &Moment)| now.since(**since) >= self.game.prune_delay;
-        self.dead_since.iter().filter(over).map(|(holder, _)| self.after.slots_of(holder)).sum()
+    /// The slots that are neither free nor idle: their holders have accepted them, or are dead and may not be pruned yet.
+    pub(super) fn running(&self, now: Moment) -> u32 {
+        let rests = |since: &Moment| now.since(*since) < self.game.prune_delay;
+        let runs = |holder: &SessionId| match self.dead_since.get(holder) {
+            Some(since) => rests(since),
+            None => {
+                let contender = self.after.contender(holder);
+                contender.is_none_or(|one| one.state() != Some(WaiterState::Offered))
+            }
+        };
+        self.after.holders().filter(|(holder, _)| runs(holder)).map(|(_, slots)| slots).sum()
+    }
+
+    /// For how long a holder has been dead.
+    pub(super) fn dead_for(&self, now: Moment) -> Option<Duration> {
+        self.dead_since.values().map(|since| now.since(*since)).max()
     }
 
     fn keep(&self, rule: Result<(), String>) {
@@ -223,6 +242,8 @@ impl Referee {
         let bound = match self.game.watches {
             // A free slot waits for a listing.
             Watches::Never => return,
+            // The bounds after deaths are in the promises.
+            _ if self.game.run.is_some() => return,
             // A lookout for acquire groups that time out, which leave without a write of `.lock`, begins after a second, and looks
             // once a second.
             Watches::Usual | Watches::Arrive
@@ -233,7 +254,7 @@ impl Referee {
             Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM => IDLE_IN_CALM,
             Watches::Usual | Watches::Arrive => IDLE,
         };
-        assert!(idle <= bound, "seed {}: a slot was idle for {idle:?}", self.seed);
+        assert!(idle <= bound, "seed {}: a slot was idle for {idle:?}: {:?}", self.seed, self.after);
     }
 
     /// An invalid `.lock` is left alone. Only a client with the order to set the limit changes it. No client takes a slot under a
@@ -297,17 +318,40 @@ impl Referee {
         // An acquire group may have to wait for its other semaphores.
         let idle = free > 0 && first.is_some_and(|entry| fits(entry) && entry.together.is_empty());
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
-        self.open += self.open_since.map(|since| now.since(since)).unwrap_or_default();
+        let open = self.open_since.map(|since| now.since(since)).unwrap_or_default();
         let waits = self.after.queue().find_map(|one| one.entry.as_ref()).is_some_and(fits);
-        self.open_since = (free > 0 && first.is_none() && waits).then_some(now);
-        let longest = MAX_OFFER + OFFERS;
+        let is_open = free > 0 && first.is_none() && waits;
+        self.open_since = is_open.then(|| self.open_since.unwrap_or(now));
         let counts = self.game.chaos == Chaos::CALM && self.game.foreigners == 0;
         assert!(
-            !counts || self.open <= longest,
+            !counts || open <= TURNS,
             "seed {}: slots were left to foreign clients for {:?}",
             self.seed,
-            self.open
+            open
         );
+    }
+
+    /// A slot that another client gave is accepted only while it is offered.
+    fn note_accepted(&mut self, changes: &[Decoded]) {
+        for change in changes {
+            let Decoded::Contender { session, now: Some(now), .. } = change else { continue };
+            let Some(entry) = now.entry.as_ref().filter(|entry| entry.state == WaiterState::Held) else {
+                continue;
+            };
+            let before = self.before.contender(session);
+            let held = before.is_some_and(|before| before.state() == Some(WaiterState::Held));
+            let offer = before.filter(|before| before.state() == Some(WaiterState::Offered));
+            let token = entry.token.unwrap_or(now.modify_index);
+            assert!(
+                held || entry.token.is_none()
+                    || self.game.chaos.deceives()
+                    || offer.is_some_and(|offer| offer.modify_index == token) && self.before.slots_of(session) > 0,
+                "seed {}: {session} accepted {token}, which was not offered: {:?}",
+                self.seed,
+                self.before
+            );
+            self.accepted.insert((session.clone(), token));
+        }
     }
 
     fn note_ended(&mut self, index: u64) {
@@ -345,13 +389,14 @@ mod tests {
         let terms = Configuration::new(GAME, false, &mut rng).of("one");
         let (wait, limit_policy) = (Some(Duration::ZERO), LimitPolicy::Set);
         let settings = Settings { limit: 2, slots: 1, limit_policy, wait, ..terms };
-        let entry = Entry::new(
+        let mut entry = Entry::new(
             slotkeeper_semaphore::contender::WaiterState::Held,
             1,
             0,
             String::new(),
             Identity::default(),
         );
+        entry.indexes = vec![0];
         let stored = |key: &str, value: Vec<u8>, session: Option<&str>| {
             let (key, session) = (key.to_owned(), session.map(str::to_owned));
             let (lock_index, create_index) = (0, 5);
@@ -359,7 +404,7 @@ mod tests {
             Arc::new(Stored { key, value, flags: 0, lock_index, session, create_index, modify_index: 5 })
         };
         let lock = stored("one/.lock", br#"{"Limit":1,"Holders":["a"]}"#.to_vec(), None);
-        let held = stored("one/a", entry.held(vec![0], "").encode(), Some("a"));
+        let held = stored("one/a", entry.encode(), Some("a"));
         let mut referee = Referee::new(0, "one", Game { waits: true, policies: true, ..GAME });
         referee.learn(&changes(&[], &[lock, held]), None, 5, NOW);
         referee.timed_out(&settings, has_set, NOW, NOW + Duration::from_millis(3));

@@ -18,6 +18,9 @@ pub(super) trait Sight {
 
     /// The slots of a session in `.lock`. A single-key lock has one slot.
     fn slots_of(&self, session: &SessionId) -> u32;
+
+    /// The index of the last change of `.lock`.
+    fn lock_index(&self) -> u64;
 }
 
 impl Sight for View {
@@ -35,6 +38,10 @@ impl Sight for View {
 
     fn slots_of(&self, session: &SessionId) -> u32 {
         self.record().map_or(self.is_owner(session).into(), |record| record.slots_of(session))
+    }
+
+    fn lock_index(&self) -> u64 {
+        self.lock_index()
     }
 }
 
@@ -83,9 +90,31 @@ fn passes_no_waiter(
     let limit = limits.into_iter().flatten().min().unwrap_or_default();
     // The same holds for a waiter that asks for more slots in the same transaction.
     let fits = |one: &Contender| {
-        one.entry.as_ref().is_some_and(|entry| entry.slots <= limit && entry.together.is_empty())
+        one.entry
+            .as_ref()
+            .is_some_and(|entry| entry.slots <= limit && entry.together.is_empty() && !entry.asked)
+    };
+    let record = before.record();
+    let hints = record.and_then(|record| record.hints.as_ref());
+    // The writer knew the queue by a listing, which may be older than what a waiter says of itself: that it came with a priority, has
+    // another one, or lives after all. A write of `.lock` makes the writer list again; beside foreign clients there is none.
+    let unlisted = |one: &Contender| {
+        let ahead = Reverse(one.priority()) < place.0;
+        let changed = one.modify_index != one.create_index;
+        (ahead || changed) && (hints.is_none() || one.modify_index > before.lock_index())
+    };
+    // The writer knew the handoff list alone, which does not name one that was away, or has just come with a priority; or any other, where a
+    // client has announced itself and died before it named the others.
+    let unnamed = |one: &Contender| {
+        let Some(hints) = hints.filter(|hints| hints.next.contains(session)) else { return false };
+        let came = one.priority() > hints.least || one.modify_index != one.create_index;
+        let alone = hints.next.iter().all(|named| named == session);
+        (came || alone) && !hints.next.contains(&one.session)
     };
     let waited = |one: &&Contender| {
+        if unlisted(one) || unnamed(one) {
+            return false;
+        }
         let still = after.contender(&one.session).is_some_and(fits);
         fits(one) && still && after.slots_of(&one.session) == 0
     };

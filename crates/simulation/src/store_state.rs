@@ -1,12 +1,11 @@
 //! The keys of one semaphore in the store, decoded once and updated key by key, since many clients change one key at a time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use super::consul::pair;
-use super::intervals::MARK;
 use super::rules::Sight;
 use slotkeeper_consul_dev::store::kv::Entry as Stored;
 use slotkeeper_semaphore::contender::Entry;
@@ -82,7 +81,6 @@ pub(super) enum Decoded {
     Contender {
         session: SessionId,
         now: Option<Arc<Contender>>,
-        marked: bool,
         before: Option<SessionId>,
         after: Option<SessionId>,
     },
@@ -99,8 +97,6 @@ pub(super) struct StoreState {
     queue: BTreeMap<Place, Arc<Contender>>,
     /// The number of keys that each session has locked.
     alive: HashMap<SessionId, usize>,
-    /// The sessions whose entry has the mark of a lookout.
-    marked: BTreeSet<SessionId>,
 }
 
 impl StoreState {
@@ -112,7 +108,6 @@ impl StoreState {
             contenders: HashMap::new(),
             queue: BTreeMap::new(),
             alive: HashMap::new(),
-            marked: BTreeSet::new(),
         }
     }
 
@@ -133,8 +128,7 @@ impl StoreState {
             Decoded::Lock { lock: Arc::new(Coordinate::new(view.lock)), before, after }
         } else {
             let (session, now) = (SessionId::from(name), view.contenders.pop().map(Arc::new));
-            let marked = now.is_some() && change.after.as_ref().is_some_and(|entry| is_marked(&entry.value));
-            Decoded::Contender { session, now, marked, before, after }
+            Decoded::Contender { session, now, before, after }
         })
     }
 
@@ -152,12 +146,7 @@ impl StoreState {
                 }
                 (before, after)
             }
-            Decoded::Contender { session, now, marked, before, after } => {
-                if *marked {
-                    self.marked.insert(session.clone());
-                } else {
-                    self.marked.remove(session);
-                }
+            Decoded::Contender { session, now, before, after } => {
                 let old = match now {
                     Some(now) => self.contenders.insert(session.clone(), Arc::clone(now)),
                     None => self.contenders.remove(session),
@@ -211,9 +200,14 @@ impl StoreState {
         self.alive.contains_key(session)
     }
 
-    /// The waiters with the mark of a lookout.
-    pub(super) fn marked(&self) -> impl Iterator<Item = &SessionId> {
-        self.marked.iter().filter(|session| self.slots_of(session) == 0)
+    /// All contenders.
+    pub(super) fn contenders(&self) -> impl Iterator<Item = &Contender> {
+        self.contenders.values().map(Arc::as_ref)
+    }
+
+    /// The holders, with the slots of each.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (&SessionId, u32)> {
+        self.coordinate.slots.iter().map(|(holder, slots)| (holder, *slots))
     }
 
     /// The dead holders.
@@ -238,7 +232,7 @@ impl fmt::Debug for StoreState {
         }
         match self.lock() {
             LockKeyState::Record { record, index } => {
-                let [holders, next] = [&record.holders, &record.next].map(|them| them.iter().map(short));
+                let [holders, next] = [&record.holders[..], record.next()].map(|them| them.iter().map(short));
                 let (holders, next): (Vec<_>, Vec<_>) = (holders.collect(), next.collect());
                 write!(out, "{} of {} at {index}: {holders:?}, next {next:?}", self.name, record.limit)?;
             }
@@ -248,10 +242,10 @@ impl fmt::Debug for StoreState {
         }
         let mut contenders: Vec<_> = self.contenders.values().map(Arc::as_ref).collect();
         contenders.sort_by_key(|one| one.create_index);
-        for Contender { session, create_index, modify_index, entry } in contenders {
+        for Contender { session, create_index, modify_index, flags: _, entry } in contenders {
             let state = entry.as_ref().map(|entry| (entry.state, entry.slots, entry.priority));
-            let mark = if self.marked.contains(session) { " lookout" } else { "" };
-            write!(out, "; {} of {create_index} at {modify_index}: {state:?}{mark}", short(session))?;
+            let asked = if entry.as_ref().is_some_and(|entry| entry.asked) { " asked" } else { "" };
+            write!(out, "; {} of {create_index} at {modify_index}: {state:?}{asked}", short(session))?;
         }
         Ok(())
     }
@@ -276,12 +270,10 @@ impl Sight for StoreState {
         }
         self.coordinate.slots.get(session).copied().unwrap_or_default()
     }
-}
 
-fn is_marked(value: &[u8]) -> bool {
-    let entry = serde_json::from_slice::<serde_json::Value>(value).ok();
-    let mark = entry.and_then(|entry| entry.get(MARK).cloned());
-    mark.is_some_and(|mark| !mark.is_null() && mark != serde_json::Value::Bool(false))
+    fn lock_index(&self) -> u64 {
+        self.lock_index()
+    }
 }
 
 fn place_of(one: &Contender) -> Place {

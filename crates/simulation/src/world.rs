@@ -20,6 +20,7 @@ use slotkeeper_semaphore::{
     Command, Commit, Event, FailureKind, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair,
     Phase, Primitive, Record, Resume, SessionId, View, plan,
 };
+use promises::Promises;
 use waits::{Waiting, Waits};
 
 mod chaos;
@@ -72,6 +73,8 @@ pub(super) struct Game {
     /// All agents start at one instant. At this interval, all holders leave at one instant; when all agents have left, all start
     /// again.
     pub(super) storm: Option<Duration>,
+    /// Each agent runs one command of this length, under a guard, and no other agent comes in its stead.
+    pub(super) run: Option<Duration>,
     pub(super) chaos: Chaos,
 }
 
@@ -96,7 +99,7 @@ impl Game {
     pub(super) fn time(self) -> Duration {
         match self.watches {
             Watches::Never => intervals::OTHERS * 2,
-            Watches::Usual | Watches::Arrive if self.chaos.joint > 0.0 => TTL * 20,
+            Watches::Usual | Watches::Arrive if self.chaos.node > 0.0 => TTL * 20,
             Watches::Usual | Watches::Arrive => Duration::from_secs(40),
         }
     }
@@ -153,14 +156,11 @@ pub(super) struct World {
     by: Option<u64>,
     referees: Vec<Referee>,
     served: u64,
-    /// Since when a slot has been free, or its holder dead, while a waiter that fits it waits.
-    owed_since: Option<Moment>,
-    /// The same, while a lookout acts.
-    neglected_since: Option<Moment>,
-    /// The same, while the session of the lookout that `.lock` names has ended.
-    orphaned_since: Option<Moment>,
-    /// When all holders and the lookout were last killed together.
-    joint_death: Option<Moment>,
+    promises: [Promises; SEMAPHORES.len()],
+    /// The transactions that Consul has committed, and those that it has refused because a key had changed.
+    transactions: (u32, u32),
+    /// When a node died last.
+    node_died: Option<Moment>,
     /// Since when a lock has been free while an agent waits for it.
     lock_idle_since: Option<Moment>,
     /// The store's index at the last check.
@@ -197,17 +197,16 @@ impl World {
             by: None,
             referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
-            owed_since: None,
-            neglected_since: None,
-            orphaned_since: None,
-            joint_death: None,
+            promises: Default::default(),
+            transactions: (0, 0),
+            node_died: None,
             lock_idle_since: None,
             seen: 0,
             stored: Vec::new(),
             touched: BTreeSet::new(),
             occupied: vec![[0; SEMAPHORES.len()]; game.agents],
             traced: std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some(),
-            open: true,
+            open: game.run.is_none(),
         };
         for place in 0..game.agents {
             let agent = world.new_agent(place, None);
@@ -255,7 +254,11 @@ impl World {
         let client = self.clients.entry(self.lives).or_default();
         client.may(&configuration);
         client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
-        Agent::new(self.lives, configuration, resume, &mut self.rng, self.now)
+        let mut agent = Agent::new(self.lives, configuration, resume, &mut self.rng, self.now);
+        if let Some(run) = self.game.run {
+            (agent.work, agent.guarded) = (run, true);
+        }
+        agent
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -370,6 +373,7 @@ impl World {
     /// Executes the commands of the agent's keeper, and advances its workload.
     fn act(&mut self, place: usize) {
         self.touched.insert(place);
+        self.agents[place].stopped &= self.agents[place].paused_until > self.now;
         while let Some(command) = self.agents[place].keeper.next_command() {
             match command {
                 Command::Notify(notice) => self.notice(place, &notice),
@@ -394,7 +398,8 @@ impl World {
         }
         let agent = &mut self.agents[place];
         if agent.leaves_at.is_some_and(|at| at <= self.now) && !agent.draining {
-            if agent.ending.is_none() && self.game.storm.is_none() && self.rng.bool() {
+            let ends = self.game.storm.is_none() && self.game.run.is_none();
+            if agent.ending.is_none() && ends && self.rng.bool() {
                 let to_stop = TO_STOP.mul_f64(self.rng.f64());
                 self.end(place, to_stop);
                 return self.act(place);
@@ -409,14 +414,18 @@ impl World {
             .into_iter()
             .flatten()
             .min();
-        if agent.keeper.has_ended() {
+        if agent.dies_while_it_owes() {
+            // Nothing reaches it any more.
+            agent.life = 0;
+        }
+        if agent.is_gone() {
             match self.game.storm {
                 _ if !self.open => {}
                 None => {
                     self.agents[place] = self.new_agent(place, None);
                     self.act(place);
                 }
-                Some(every) if self.agents.iter().all(|agent| agent.keeper.has_ended()) => {
+                Some(every) if self.agents.iter().all(Agent::is_gone) => {
                     let next = self.next_wave(every);
                     self.later(next.since(self.now), Coming::Wave);
                 }

@@ -28,13 +28,13 @@ const FAILURE_MEMORY: Duration = Duration::from_secs(60);
 pub(in crate::agent) enum Class {
     /// A holder's own contender key, which shows an eviction or a loss.
     Held,
-    /// A waiter's own contender key, or the record for the head of the queue: it shows a grant or a free slot.
+    /// A waiter's own contender key, or the record for the head of the queue: it shows an offer or a free slot.
     Waiting,
-    /// The keys below a semaphore. One waiter watches them for dead holders, on behalf of all waiters.
+    /// The keys below a semaphore. Some waiters watch them for dead holders, on behalf of all waiters.
     Folder,
     /// The record, for a holder: a holder that knows it releases in one request.
     Record,
-    /// The contender key of another client, which shows crashes.
+    /// The contender key of another client, which shows whether it has accepted an offer, or is there.
     Other,
 }
 

@@ -72,6 +72,9 @@ fn remark(seen: &Inspection, one: &Participant) -> String {
     if one.passed_over == Some(true) {
         remarks.push("passed over: the semaphore cannot grant its slots".into());
     }
+    if one.asked {
+        remarks.push("asked for a sign of life".into());
+    }
     if !one.together.is_empty() {
         let others = one.together.iter().filter(|prefix| **prefix != seen.prefix);
         let others: Vec<_> = others.take(3).map(|prefix| printable(prefix)).collect();

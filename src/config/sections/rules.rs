@@ -8,7 +8,7 @@ use super::{Config, Kind, Listen, Release};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::duration::show;
-use slotkeeper_semaphore::Acquisition;
+use slotkeeper_semaphore::Form;
 
 /// An entry, with its field.
 struct Placed<'c> {
@@ -272,15 +272,29 @@ fn obstacles_to_group(required: &[&Placed<'_>]) -> Vec<Obstacle> {
     obstacles
 }
 
+/// The maximum size of a transaction in bytes: Consul's default of `txn_max_req_len`.
+const MAX_TRANSACTION: usize = 512 * 1024;
+
+/// The most bytes that a semaphore adds to the transaction of its acquire group, if its `.lock` lists so many holders.
+fn bytes_in_transaction(one: &Semaphore, prefixes: &[String], holders: u32) -> usize {
+    /// The names of pod, host, user and job; and the handoff list.
+    const OTHER_BYTES: usize = 8 * 1024;
+    const INDEX: usize = "4999,".len();
+    const SESSION: usize = 36;
+    let text = |text: &str| serde_json::to_string(text).map_or(text.len(), |text| text.len());
+    let holder = SESSION + INDEX + if one.format == Form::Map { r#""":true,"# } else { r#""","# }.len();
+    let words = one.entry.body.iter().chain(prefixes).map(|word| text(word)).sum::<usize>();
+    let values = holders as usize * holder + one.slots as usize * INDEX + words + OTHER_BYTES;
+    // The key is in five steps, and the values are sent in base64.
+    5 * text(&one.entry.key) + values.div_ceil(3) * 4
+}
+
 /// Consul refuses a transaction of more than 512 KiB, and this one writes the `.lock` keys of the whole group.
 fn too_large_for_one_transaction(required: &[(&FieldPath, &Semaphore)]) -> Option<Obstacle> {
     let prefixes: Vec<_> = required.iter().map(|(_, one)| one.entry.key.clone()).collect();
     let fits = |holders: fn(&Semaphore) -> u32| {
-        Acquisition::fit_together(required.iter().map(|(_, one)| {
-            let part =
-                Acquisition::configured(one.format, &one.entry.key, one.entry.body.as_deref(), &prefixes);
-            (part, holders(one), one.slots)
-        }))
+        let bytes = required.iter().map(|(_, one)| bytes_in_transaction(one, &prefixes, holders(one)));
+        bytes.sum::<usize>() <= MAX_TRANSACTION
     };
     let obstacle =
         |why: &str, passes| Some(Obstacle { at: FieldPath::of("acquire"), why: why.to_owned(), passes });

@@ -3,8 +3,8 @@
 //! The guard ends the command in time, whatever happens to the agent: killed, suspended, stuck, or cut off from Consul. It is
 //! the parent of the command, so that only the guard reaps it, and the subreaper of all its descendants, so that none escapes.
 //! While the agent lives, the guard sends no request to Consul: the agent passes it the end of the lease, until which the
-//! command may live. If the agent is killed, the guard releases what the agent held, after the end of the command
-//! (`release.rs`). If the guard is killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the only thread of the
+//! command may live. If the agent is killed, the guard releases what the agent held, after the end of the command. The guard also
+//! sees to the slots that an agent has offered to others on its way out (`release.rs`). If the guard is killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the only thread of the
 //! guard), and the agent, as the next subreaper, ends all other descendants.
 
 use std::ffi::OsString;
@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use rustix::stdio;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, wait};
 use signal_hook::consts::{SIGCHLD, SIGTTIN, SIGTTOU};
 use signal_hook_tokio::Signals;
@@ -32,6 +33,7 @@ pub(crate) mod wire;
 
 use fence::{Act, Fence, Why};
 use holdings::Holdings;
+use release::Duty;
 use wire::{Order, Outcome, Reader, Report, Writer};
 
 use super::terminal::{self, Terminal};
@@ -41,7 +43,7 @@ use super::{exec, open_files, signals};
 /// includes a second for noticing both.
 pub(crate) const MAX_RELEASE: Duration = release::MAX_TIME.saturating_add(Duration::from_secs(1));
 
-/// Time for the agent to end after the command has. A suspended agent is not dead.
+/// Time for the agent to drain and end after the command has ended. A suspended agent is not dead.
 const AGENT_END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The arguments of a guard.
@@ -115,10 +117,13 @@ pub async fn run(start: Start) -> io::Result<()> {
         }
     }
     guard.report(Report::Gone).await;
-    if guard.agent_is_gone(&mut orders).await
-        && let Some(holdings) = guard.holdings.take()
-    {
-        release::in_time(*holdings).await;
+    let duty = guard.await_agent(&mut orders).await;
+    if let Some((duty, holdings)) = duty.zip(guard.holdings.take()) {
+        if matches!(duty, Duty::Offers(_)) {
+            // Whoever reads the output of the agent must not wait for the guard.
+            leave_standard_streams()?;
+        }
+        release::in_time(*holdings, duty).await;
     }
     Ok(())
 }
@@ -155,7 +160,7 @@ impl Guard {
             Some(Order::Holdings(holdings)) => self.holdings = Some(holdings),
             Some(Order::Stop) => self.fence.stop(Why::Asked, now),
             // The agent sends neither while the command runs.
-            Some(Order::Begin { .. } | Order::Over) => {}
+            Some(Order::Begin { .. } | Order::Over(_)) => {}
             Some(Order::Continue) => {
                 if let Some((terminal, leader)) = self.terminal.zip(self.leader) {
                     terminal.hand_on(leader);
@@ -169,16 +174,19 @@ impl Guard {
         }
     }
 
-    /// Whether the agent has gone, so that the guard has to release what it held.
-    async fn agent_is_gone(&mut self, orders: &mut Reader) -> bool {
+    /// What the agent leaves to the guard when it ends, or is killed.
+    async fn await_agent(&mut self, orders: &mut Reader) -> Option<Duty> {
         let until = tokio::time::Instant::now() + AGENT_END_TIMEOUT;
         while self.reports.is_some() {
             match tokio::time::timeout_at(until, orders.next()).await {
-                Ok(Some(Order::Over)) | Err(_) => return false,
+                Ok(Some(Order::Over(offers))) => {
+                    return (!offers.is_empty()).then_some(Duty::Offers(offers));
+                }
                 Ok(order) => self.ordered(order).await,
+                Err(_) => return None,
             }
         }
-        true
+        Some(Duty::Everything)
     }
 
     /// Sends the signals that are due.
@@ -278,6 +286,14 @@ impl Guard {
             let _ = tokio::time::timeout(REPORT_TIMEOUT, writer.send(&report)).await;
         }
     }
+}
+
+/// Has nothing more to do with the standard streams.
+fn leave_standard_streams() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    stdio::dup2_stdin(&null)?;
+    stdio::dup2_stdout(&null)?;
+    Ok(stdio::dup2_stderr(&null)?)
 }
 
 fn low(number: i32) -> u8 {

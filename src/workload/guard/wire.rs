@@ -32,8 +32,20 @@ pub(crate) enum Order {
     Stop,
     /// The agent's own job was continued after the command was suspended.
     Continue,
-    /// The agent knows that the command has ended, and releases its slots itself.
-    Over,
+    /// The last one: the agent has released what it held, or gives that up, and ends. Of these offers the guard takes over the
+    /// responsibility, and then ends the session.
+    Over(Vec<Offer>),
+}
+
+/// A slot that the agent has offered to a waiter, which has not accepted it yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    /// The semaphore's prefix.
+    pub(crate) prefix: String,
+    /// The waiter's session.
+    pub(crate) taker: String,
+    /// The index of the offer.
+    pub(crate) index: u64,
 }
 
 /// From the guard to the agent.

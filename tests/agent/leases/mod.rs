@@ -61,7 +61,7 @@ fn each_lease_has_a_session_and_a_slot_of_its_own_and_leaves_nothing() {
     assert_eq!(report["leases"][0]["fencing_token"], first.fencing_token);
     assert!(!report.to_string().contains(&first.lease), "whoever knows the id can give the lease back");
     wait_for("the holders", || {
-        let report = agent.report();
+        let report = agent.looked_at();
         let holders = report["holders"].as_array().unwrap();
         holders.len() == 2 && holders.iter().all(|holder| holder["mine"] == true)
     });

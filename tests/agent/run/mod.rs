@@ -4,6 +4,7 @@ mod command;
 mod early;
 mod fence;
 mod fencing;
+mod handoff;
 #[path = "../../support/agent/job.rs"]
 pub(crate) mod job;
 mod killed;

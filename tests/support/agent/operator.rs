@@ -77,12 +77,11 @@ impl Operator {
         serde_json::from_slice(&contender.value).unwrap()
     }
 
-    /// Whom `.lock` names as next, once for each slot. What stands there for those who are not named is left out.
+    /// Whom `.lock` names as next, once for each slot.
     pub(crate) fn next(&self, prefix: &str) -> Vec<String> {
         let record = self.record(prefix);
-        let next = record["Next"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let sessions = next.iter().map(|session| session.as_str().unwrap().to_owned());
-        sessions.filter(|session| !session.is_empty()).collect()
+        let next = record["slotkeeper"]["next"].as_array().map(Vec::as_slice).unwrap_or_default();
+        next.iter().map(|session| session.as_str().unwrap().to_owned()).collect()
     }
 
     /// A session's contender entry, where it has one.
@@ -153,10 +152,10 @@ impl Operator {
         assert_eq!(keys.iter().find(|key| **key != lock), None, "contenders are left");
         if !keys.is_empty() {
             let record = self.record(prefix);
-            let (holders, next) = (&record["Holders"], &record["Next"]);
+            let (holders, next) = (&record["Holders"], self.next(prefix));
             let none = holders.as_array().is_some_and(Vec::is_empty)
                 || holders.as_object().is_some_and(serde_json::Map::is_empty);
-            assert!(none && next.is_null(), "holders are left: {record}");
+            assert!(none && next.is_empty(), "holders are left: {record}");
         }
         let ours: Vec<_> =
             self.sessions().into_iter().filter(|one| one.name.starts_with("slotkeeper ")).collect();

@@ -1,43 +1,36 @@
-//! How the answers to reads and watches change a machine. After each, [`Machine::drive`] decides what to do.
+//! How answers change a machine. After each, [`Machine::drive`] decides what to do.
 
-use super::{Context, InFlight, Intent, Machine, State, Timer};
-use crate::LockKeyState;
+use super::{Context, InFlight, Intent, Machine, Timer};
 use crate::SessionId;
 use crate::backoff::jittered;
-use crate::command::{Failure, FailureKind, Listing, Reading};
-use crate::notice::LossReason;
-use crate::plan;
-use crate::plan::{Refresh, Role};
-use crate::timing::{LOOKOUT_YIELD, MAX_LIST_INTERVAL, half};
-use crate::view::View;
+use crate::command::{Commit, Failure, FailureKind, Listing, Op, Reading};
+use crate::notice::{LossReason, Notice};
+use crate::plan::{self, Grant, Own, Want, Write};
+use crate::single::SingleKeyLock;
+use crate::timing::{LOCK_DELAY_RETRY_WAIT, ROLL_CALL, WATCH_DELAY};
+use crate::view::{self, Contender, Pair, View, contender_key, lock_key};
 use std::time::Duration;
+
+use super::watches::Told;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
     pub(crate) fn session_gone(&mut self, reason: LossReason, cx: &mut Context<'_>) {
         self.lose(reason, cx);
         self.stop_watches(cx);
-        self.view = None;
-        self.listed_at = None;
-        self.arrival = None;
-        self.lost_cas_race = false;
-        (self.follows_up, self.confirmed) = (false, false);
-        self.timers.clear(Timer::Yield);
-        self.timers.clear(Timer::Refresh);
-        self.token = None;
-        self.stopping = None;
+        self.known.clear();
+        self.past.token = None;
+        self.past.stopping = None;
+        self.owed.clear();
+        self.looks = Default::default();
+        self.set_finding(super::Finding::Nothing);
         if cx.ending {
             self.stop_acquiring();
         }
-        self.refresh = None;
-        self.timers.clear(Timer::Retry);
-        self.in_flight = match self.in_flight {
+        self.timers.clear_all([Timer::Retry, Timer::Yield, Timer::Refresh, Timer::Look, Timer::Again]);
+        self.in_flight = match std::mem::take(&mut self.in_flight) {
             InFlight::None | InFlight::CheckingSession => InFlight::None,
-            InFlight::Listing
-            | InFlight::ReadingLock { .. }
-            | InFlight::ReadingKeys { .. }
-            | InFlight::Committing { .. }
-            | InFlight::Void => InFlight::Void,
+            InFlight::Reading { .. } | InFlight::Committing { .. } | InFlight::Void => InFlight::Void,
         };
     }
 
@@ -45,262 +38,115 @@ impl Machine {
     pub(crate) fn session_checked(&mut self) {
         if matches!(self.in_flight, InFlight::CheckingSession) {
             self.in_flight = InFlight::None;
-            self.session_lives = true;
+            self.known.session_lives();
         }
     }
 
     pub(crate) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
-        if !matches!(self.take_in_flight(), InFlight::Listing) {
-            return;
-        }
+        let InFlight::Reading { want: Want::All, .. } = std::mem::take(&mut self.in_flight) else { return };
         match answer {
             Ok(listing) if listing.filtered && !matches!(self.intent(), Intent::Leave(_)) => {
                 // What is hidden would look as if it were gone: other waiters, live holders, the own contender key.
                 self.failures.listed(true);
                 let text = plan::hidden_keys_error(&self.settings.prefix, "write");
                 self.request_failed(Failure { kind: FailureKind::Denied, text }, cx);
-                self.update_own_keys(listing, cx);
-                self.resign(cx);
+                self.known.want(Want::All);
             }
             Ok(listing) => {
                 // To leave takes no more than the own keys, and those that are hidden go with the session.
                 self.failures.listed(listing.filtered);
-                self.replace_view(View::of_listing(&self.settings.prefix, listing), cx);
+                self.read_succeeded(cx);
+                self.see(View::of_listing(&self.settings.prefix, listing), cx);
             }
-            Err(failure) => {
-                // What passes is soon tried again, so that its end is seen.
-                let passes = failure.kind.is_transient();
-                self.read_failed(failure, cx);
-                if passes {
-                    self.refresh = Some(Refresh::Prefix);
-                } else if self.refresh.is_none() {
-                    self.list_later(cx);
-                }
-            }
+            Err(failure) => self.reads_again(Want::All, failure, cx),
         }
     }
 
-    /// A client that may not see all keys cannot be the lookout. No newcomer may rely on it.
-    fn resign(&mut self, cx: &mut Context<'_>) {
-        let (Some(mut view), Some(session)) = (self.view.take(), cx.session) else { return };
-        view.hides_keys();
-        let wall = cx.wall.text(cx.now);
-        let write = plan::resign(&view, self.plan_input(session, &wall, cx));
-        self.view = Some(view);
-        if let Some(write) = write.filter(|_| !self.holds()) {
-            self.commit(write, cx);
-        }
+    fn reads_again(&mut self, want: Want, failure: Failure, cx: &mut Context<'_>) {
+        self.read_failed(failure, cx);
+        self.known.want(want);
     }
 
-    /// What a holder learns of itself where not all is shown to it: whether `.lock` still names it, and whether an operator
-    /// wants it out.
-    fn update_own_keys(&mut self, listing: Listing, cx: &mut Context<'_>) {
-        if !self.holds() {
-            return;
-        }
-        let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
-        let (lock, own) = (view.lock_key(), view.contender_key(session));
-        view.hides_keys();
-        for pair in listing.pairs {
-            if pair.key == lock {
-                view.see_lock(Some(pair), listing.index);
-            } else if pair.key == own {
-                view.see_contender(session, Some(pair), listing.index);
-            }
-        }
-        self.refresh = None;
-        self.proved = self.is_removed_from_lock(cx.remembered);
-        self.list_later(cx);
-    }
-
-    /// A holder goes by its watches, and lists again later.
-    fn list_later(&mut self, cx: &mut Context<'_>) {
-        if self.holds() {
-            self.timers.set(Timer::Read, cx.now + jittered(half(cx.ttl), 0.3, cx.rng));
-        }
-    }
-
-    /// Whether the machine holds, but `.lock` does not list its slots.
-    fn is_removed_from_lock(&self, session: Option<&SessionId>) -> bool {
-        let record = self.view.as_ref().and_then(View::record);
-        let slots = session.zip(record).map_or(0, |(session, record)| record.slots_of(session));
-        self.holds() && slots != self.settings.slots
-    }
-
-    /// Everything has been read, consistently.
-    fn replace_view(&mut self, mut view: View, cx: &mut Context<'_>) {
-        self.read_succeeded(cx);
-        self.proved = true;
-        self.refresh = None;
-        self.timers.clear(Timer::Read);
-        self.timers.clear(Timer::Refresh);
-        self.lost_cas_race = false;
-        self.listed_at = Some(cx.now);
-        self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
-        if let Some(before) = &self.view {
-            view.follow(before);
-        }
-        self.view = Some(view);
-        self.view_changed(cx);
-    }
-
+    /// `.lock` was read before there was a session; or the key of a lock.
     pub(crate) fn lock_read(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
-        let (known_before, consistent) = match self.take_in_flight() {
-            InFlight::ReadingLock { after, consistent } => (after, consistent),
-            // Of a lock there is no more to read than its key.
-            InFlight::Listing => match answer {
-                Ok(Reading { pair, index }) => {
-                    return self.replace_view(View::of_key(&self.settings.prefix, pair, index), cx);
-                }
-                Err(failure) => return self.read_failed(failure, cx),
-            },
-            InFlight::None
-            | InFlight::CheckingSession
-            | InFlight::ReadingKeys { .. }
-            | InFlight::Committing { .. }
-            | InFlight::Void => return,
-        };
+        let InFlight::Reading { want, .. } = std::mem::take(&mut self.in_flight) else { return };
         match answer {
-            Ok(reading) => self.see_lock_read(reading, known_before, consistent, cx),
-            Err(failure) => self.read_failed(failure, cx),
+            Ok(Reading { pair, index }) => {
+                self.read_succeeded(cx);
+                let prefix = &self.settings.prefix;
+                let view = if self.settings.is_lock() {
+                    View::of_key(prefix, pair, index)
+                } else {
+                    View::of_some(prefix, pair, &[], index)
+                };
+                self.see(view, cx);
+                self.observe_owner(cx);
+            }
+            Err(failure) => self.reads_again(want, failure, cx),
         }
     }
 
-    /// `.lock` was read by itself. `known_before`: the latest index that was known when the read was sent.
-    fn see_lock_read(&mut self, reading: Reading, known_before: u64, consistent: bool, cx: &mut Context<'_>) {
-        self.read_succeeded(cx);
-        // A watch may have asked for a listing in the meantime.
-        self.refresh = self.refresh.filter(|refresh| *refresh == Refresh::Prefix);
-        if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
-            self.proved = false;
-            let (lock, index) = (view.lock_key(), reading.pair.as_ref().map_or(0, |pair| pair.modify_index));
-            self.watches.proved(|key| (key == lock).then_some(index), cx.now, cx.rng);
-            // Then the known `.lock` is a watch's that was never written.
-            let denied = index < view.lock_index() && reading.pair.is_some();
-            view.see_lock(reading.pair, reading.index);
-            if consistent {
-                view.confirm_lock(known_before);
-            } else if view.was_granted(session) {
-                // The server that answered does not know of the grant yet.
-                self.refresh = Some(Refresh::LockKeyConsistent);
-            }
-            if denied || !view.is_ordered() && !view.promote_to_head(session) {
-                self.refresh = Some(Refresh::Prefix);
-            }
-            let lookout_at = view.has_lookout().then_some(view.lock_index());
-            // A holder that is not in `.lock` has lost its slots, whatever its contender key says.
-            self.proved = consistent && !denied && self.is_removed_from_lock(cx.remembered);
-            // A lookout is about to grant the slots that are seen free.
-            let trusts = lookout_at.filter(|index| self.trusted.replace(*index) != Some(*index));
-            self.timers.set(Timer::Yield, trusts.map(|_| cx.now + jittered(LOOKOUT_YIELD, 0.5, cx.rng)));
-        }
-        self.view_changed(cx);
-    }
-
-    /// The own contender key and `.lock` were read, and the contender key of the client that this one relies on.
+    /// The own contender key, `.lock`, and some contender keys were read.
     pub(crate) fn keys_read(&mut self, answer: Result<Vec<Reading>, Failure>, cx: &mut Context<'_>) {
-        let InFlight::ReadingKeys { after, relies_on } = self.take_in_flight() else { return };
-        self.timers.clear(Timer::Decide);
-        let readings = match answer {
-            Ok(readings) => readings,
-            Err(failure) => return self.read_failed(failure, cx),
+        let InFlight::Reading { want: Want::Some(others), .. } = std::mem::take(&mut self.in_flight) else {
+            return;
         };
-        let mut readings = readings.into_iter();
-        match (readings.next(), readings.next()) {
-            (Some(own), Some(lock)) => {
-                let other = relies_on.zip(readings.next());
-                self.see_keys(own, lock, other, after, cx);
+        match (answer, cx.remembered) {
+            (Ok(readings), Some(session)) => {
+                self.read_succeeded(cx);
+                let index = readings.iter().map(|reading| reading.index).max().unwrap_or_default();
+                let sessions: Vec<_> = std::iter::once(session.clone()).chain(others).collect();
+                let pairs = readings.into_iter().filter_map(|reading| reading.pair);
+                self.see(View::of_some(&self.settings.prefix, pairs, &sessions, index), cx);
             }
-            // The answer lacks a key that was asked for.
-            (_, _) => self.refresh = Some(Refresh::Prefix),
+            (Ok(_), None) => self.known.want(Want::All),
+            (Err(failure), _) => self.reads_again(Want::Some(others), failure, cx),
         }
     }
 
-    fn see_keys(
-        &mut self,
-        own: Reading,
-        lock: Reading,
-        other: Option<(SessionId, Reading)>,
-        after: u64,
-        cx: &mut Context<'_>,
-    ) {
-        let behind = self.last_role.0 == Role::Behind;
-        self.read_succeeded(cx);
-        self.timers.clear(Timer::Read);
-        let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
-        let (known, index) = (view.lock_index(), lock.pair.as_ref().map_or(0, |pair| pair.modify_index));
-        let denied = index < known && lock.pair.is_some();
-        let held = matches!(self.state, State::Held(_));
-        let has_lookout = view.has_lookout();
-        // If `.lock` names none, there is none.
-        let missing = match &other {
-            Some((_, read)) => read.pair.is_none(),
-            None => behind && has_lookout,
-        };
-        let own_gone = own.pair.is_none();
-        // The watch of the own contender key leads to the same.
-        let own_index = own.pair.as_ref().map_or(0, |pair| pair.modify_index);
-        let moved = behind && view.has_foreign() && own_index != view.index_of(&view.contender_key(session));
-        view.see_lock(lock.pair, lock.index);
-        // Another client may be the lookout by now.
-        let names = |ahead: &SessionId| view.relies_on(session) == Some(ahead);
-        let stands = index == known || !has_lookout || other.as_ref().is_some_and(|(ahead, _)| names(ahead));
-        let gone = !held && (own_gone || missing && stands);
-        view.confirm_lock(after);
-        view.see_contender(session, own.pair, own.index);
-        if let Some((ahead, read)) = other.filter(|_| !has_lookout) {
-            let known = view.index_of(&view.contender_key(&ahead));
-            view.see_contender(&ahead, read.pair, read.index);
-            if view.index_of(&view.contender_key(&ahead)) != known {
-                view.invalidate_order();
-            }
+    /// Takes in a view on which the next decision is made.
+    fn see(&mut self, view: View, cx: &mut Context<'_>) {
+        for one in &view.contenders {
+            self.owed.see(&one.session, Some(one.modify_index));
         }
-        let more = self.refresh.filter(|refresh| *refresh != Refresh::LockKey);
-        self.refresh = (denied || gone || moved).then_some(Refresh::Prefix).or(more);
-        (self.proved, self.confirmed) = (!denied, !denied);
-        if gone {
-            self.decide_soon();
+        if view.is_listed() {
+            self.owed.clear();
+            self.timers.clear(Timer::Refresh);
         }
-        if behind {
-            self.look_again_later(has_lookout && index != known, has_lookout, cx);
-        }
-        self.view_changed(cx);
-    }
-
-    /// When a waiter that is not the head reads the keys again that it relies on.
-    fn look_again_later(&mut self, changes: bool, has_lookout: bool, cx: &mut Context<'_>) {
-        self.looks += 1;
-        let next = self.next_look(changes, cx);
-        // Without a lookout everything is listed in time.
-        let listed = self.listed_at.filter(|_| !has_lookout).map(|at| at + MAX_LIST_INTERVAL);
-        self.timers.set(Timer::Read, listed.map_or(next, |listed| next.min(listed)));
+        self.known.see(view, cx.remembered, cx.now);
     }
 
     pub(crate) fn watched(&mut self, key: &str, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
-        let known = self.view.as_ref().map_or(0, |view| view.index_of(key));
         let index_of = |reading: &Reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index);
-        let told = answer.as_ref().map(index_of).map_err(|failure| failure.kind);
-        let Some(was_there) = self.watches.answered(key, told, known, cx.now, cx.rng) else { return };
-        let index = told.unwrap_or(known);
+        let index = answer.as_ref().ok().map(index_of);
+        let Some(told) = self.watches.answered(key, index, cx.now, cx.rng) else { return };
         match answer {
             Ok(reading) => {
                 self.request_succeeded(cx);
-                self.watch_failing_since = None;
-                // An answer that was held up on its way may be as old as the last renewal.
-                let in_time = was_there && cx.lease_is_renewed();
-                if index != known {
-                    self.key_changed(key, reading, index < known, in_time, cx);
+                self.watches.recover();
+                if told == Told::Changed {
+                    self.key_changed(key, reading, cx);
+                } else if !self.known.wants_anything() {
+                    self.known.decide_by_last();
                 }
             }
             // It proves nothing and is asked for again. Only the strict rule has no patience with it.
-            Err(failure) if failure.kind == FailureKind::Cut && !self.is_strict(cx) => {}
+            Err(failure) if failure.kind == FailureKind::Cut && !self.is_strict(cx) => {
+                self.known.decide_by_last()
+            }
             Err(failure) => {
-                self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
+                self.watches.fail(cx.now);
                 self.request_failed(failure, cx);
-                // What changed meanwhile is not known; the plan may go on from the view, a loss may not.
-                self.proved = false;
+                // What changed meanwhile is not known.
+                if !self.known.wants_anything() {
+                    self.known.want(self.rereads());
+                }
             }
         }
+    }
+
+    fn rereads(&self) -> Want {
+        if self.settings.is_lock() { Want::All } else { Want::Some(Vec::new()) }
     }
 
     /// Whether a slot is held by the guide's rule, to which any watch that ends without an answer has failed.
@@ -308,89 +154,264 @@ impl Machine {
         cx.watch_grace == Some(Duration::ZERO) && self.holds()
     }
 
-    /// A watched key has changed, or is gone. `in_time`: just now, as the watch was there when it did.
-    fn key_changed(&mut self, key: &str, reading: Reading, older: bool, in_time: bool, cx: &mut Context<'_>) {
-        let Some(view) = &mut self.view else { return };
-        self.proved = false;
-        if let Some(folder) = reading.pair.as_ref().filter(|_| key.ends_with('/')) {
-            // What the names mean depends on the present holders.
-            view.see_folder(folder);
-            self.refresh = self.refresh.or(Some(Refresh::LockKey));
-            return self.view_changed(cx);
-        }
-        match view.session_of(key) {
-            _ if older && reading.pair.is_some() || self.watches.doubts(key) => {
-                // The answer is old, or Consul was restored from a backup, or a consistent read has denied the watch's last
-                // change. Only a consistent read tells.
-                self.refresh = Some(Refresh::Prefix);
-            }
-            None => {
-                view.see_lock(reading.pair, reading.index);
-                if self.refresh == Some(Refresh::LockKey) {
-                    // It was to be looked at, and here it is.
-                    self.refresh = None;
-                    self.timers.clear(Timer::Retry);
-                }
-            }
-            Some(session) => {
-                view.see_contender(&session, reading.pair, reading.index);
-                let own = cx.session == Some(&session);
-                if own {
-                    self.own_contender_changed(&session, in_time);
-                } else if self.last_role.0 == Role::Behind {
-                    view.invalidate_order();
-                }
-            }
-        }
-        self.view_changed(cx);
-    }
-
-    /// Decides what a client that acquires has to read after a change of its contender key.
-    fn own_contender_changed(&mut self, session: &SessionId, in_time: bool) {
-        let Some(view) = self.view.as_ref().filter(|_| self.state.acquiring().is_some()) else { return };
-        if view.contender(session).is_none() {
-            // The slots may have been granted before: only the present `.lock` tells.
-            self.refresh = Some(Refresh::Prefix);
-        } else if view.was_granted(session) {
-            // The grant replaces any earlier reason to read. Seen late, the slots may have been lost since: `.lock` tells.
-            self.refresh = (!in_time).then_some(Refresh::LockKeyConsistent);
-            self.timers.clear(Timer::Retry);
-        } else if view.is_listed() && view.has_foreign() {
-            // Beside foreign clients the head has to know which waiters are ahead now.
-            self.refresh = Some(Refresh::Prefix);
-        } else if view.is_lookout(session) {
-            // The known `.lock` may be as old as the contender key, or unknown foreign clients have passed this waiter.
-            self.refresh = self.refresh.or(Some(Refresh::LockKey));
-        }
-    }
-
-    /// The request that was under way. After this none is.
-    pub(super) fn take_in_flight(&mut self) -> InFlight {
-        std::mem::replace(&mut self.in_flight, InFlight::None)
-    }
-
-    /// The view has changed.
-    pub(super) fn view_changed(&mut self, cx: &mut Context<'_>) {
-        let (session, now) = (cx.remembered, cx.now);
-        let Some(view) = &self.view else { return };
+    /// A watched key has changed, or is gone.
+    fn key_changed(&mut self, key: &str, reading: Reading, cx: &mut Context<'_>) {
+        let prefix = self.settings.prefix.clone();
         if self.settings.is_lock() {
-            return self.observe_owner(cx);
+            return self.known.want(Want::All);
         }
-        let contender = session.and_then(|session| view.contender(session));
-        self.arrival = contender.filter(|one| one.says_waiting()).map(|one| one.create_index);
-        let is_dead = |id: &&SessionId| view.is_missing(id) || view.is_complete() && !view.is_alive(id);
-        let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-        let dead: Vec<_> = holders.iter().filter(is_dead).cloned().collect();
-        let since = std::mem::take(&mut self.dead_since);
-        self.dead_since =
-            dead.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
-        // Where there is no record yet, all slots are free.
-        let missing = matches!(view.lock, LockKeyState::Missing);
-        let free = view.record().map_or(missing, |record| record.limit > record.taken());
-        let were_open = self.offers.are_open();
-        self.offers.see(view, free, self.last_role.0 == Role::Head, now);
-        // The turn of foreign clients begins when they are known.
-        let known = self.free_since.filter(|_| were_open || !self.offers.are_open());
-        self.free_since = free.then(|| known.unwrap_or(now));
+        if key.ends_with('/') {
+            // Several observers see the same: they look at different instants. One for whom free slots were left may have gone.
+            self.end_observation();
+            self.known.settled_at = None;
+            self.timers.set(Timer::Again, cx.now + jittered(WATCH_DELAY, 0.9, cx.rng));
+            return;
+        }
+        if key == lock_key(&prefix) {
+            let index = reading.index;
+            let view = View::of_some(&prefix, reading.pair, &[], index);
+            let listed = self.view().is_some_and(|last| last.is_listed() && last.has_foreign());
+            // A server that lags behind may tell of a state that is known to be over.
+            let is_news = view.lock_index() > self.view().map_or(0, View::lock_index);
+            if is_news {
+                self.known.see_lock(view.lock);
+            }
+            return match self.intent() {
+                // A release goes by it. Beside foreign clients a waiter takes a free slot as soon as it is seen.
+                Intent::Hold if self.holds() => self.known.decide_by_last(),
+                Intent::Hold if is_news && listed && cx.together.is_none() => self.known.decide_by_listing(),
+                Intent::Hold => self.known.want(Want::All),
+                Intent::Leave(_) | Intent::Rest => {}
+            };
+        }
+        let own = cx.session.filter(|session| contender_key(&prefix, session) == key);
+        let Some(session) = own.cloned() else {
+            let view = View::of_some(&prefix, reading.pair, &[], reading.index);
+            let session = view.session_of(key);
+            let index = view.contenders.first().map(|one| one.modify_index);
+            if let Some(session) = session {
+                self.owed.see(&session, index);
+            }
+            let waits = self.state.acquiring().is_some();
+            return if waits { self.known.want(Want::All) } else { self.known.decide_by_last() };
+        };
+        let view = View::of_some(&prefix, reading.pair, &[], reading.index);
+        let answer = view.contender(&session).and_then(|own| self.wake_up(own, &session, cx));
+        match answer.filter(|_| matches!(self.in_flight, InFlight::None)) {
+            Some(write) => {
+                self.timers.clear(Timer::Retry);
+                self.commit(write, cx);
+            }
+            None if view.contenders.is_empty() => self.known.want(Want::All),
+            None => self.known.want(Want::Some(Vec::new())),
+        }
+    }
+
+    /// What a waiter answers at once to what its contender key tells.
+    fn wake_up(&self, own: &Contender, session: &SessionId, cx: &Context<'_>) -> Option<Write> {
+        let waits = self.state.acquiring().is_some() && cx.lease_is_valid() && !cx.ending && !cx.resumed;
+        let wall = cx.wall.text(cx.now);
+        plan::wake(own, self.me(session, &wall, cx)).filter(|_| waits)
+    }
+
+    pub(crate) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
+        let InFlight::Committing { write, sent } = std::mem::take(&mut self.in_flight) else { return };
+        match answer {
+            Ok(Commit::Done { index, listing }) => {
+                if write.pruned > 0 {
+                    let took = cx.now.since(sent);
+                    cx.notify(Notice::Pruned { name: self.name.clone(), holders: write.pruned, took });
+                }
+                self.commit_done(write, index, listing, cx);
+            }
+            Ok(Commit::Stale { steps }) => self.lost_race(&write, &steps, cx),
+            Ok(Commit::Delayed { .. }) if self.settings.is_lock() => self.lock_delayed(cx),
+            Ok(Commit::Delayed { steps }) => {
+                // The session of a waiter that was to be offered slots has ended; or the own one.
+                self.write_succeeded(cx);
+                self.known.want(Want::All);
+                self.delay_retry(cx);
+                let own = cx.remembered.map(|session| contender_key(&self.settings.prefix, session));
+                let is_own = |step: &usize| write.ops.get(*step).map(Op::key) == own.as_deref();
+                if steps.iter().any(is_own) {
+                    self.look_at_session();
+                }
+            }
+            Ok(Commit::SessionGone) => {
+                // A server that has other data may go on answering renewals.
+                self.delay_retry(cx);
+                self.known.want(Want::All);
+                self.look_at_session();
+            }
+            Ok(Commit::Refused { why }) => {
+                self.write_failed(Failure { kind: FailureKind::Rejected, text: why }, cx);
+                self.known.want(Want::All);
+            }
+            Err(failure) => {
+                // The transaction may have been committed.
+                self.write_failed(failure, cx);
+                self.known.want(Want::All);
+            }
+        }
+    }
+
+    /// A transaction was committed: what is known now was written or read by it.
+    fn commit_done(&mut self, write: Write, index: u64, listing: Option<Listing>, cx: &mut Context<'_>) {
+        self.write_succeeded(cx);
+        self.contention.reset();
+        self.known.lost_race = false;
+        let Some(session) = cx.remembered.cloned() else { return };
+        let limit = |view: Option<&View>| view.and_then(View::record).map(|record| record.limit);
+        let before = limit(self.view());
+        let view = self.written(&write, index, listing, &session);
+        let key = lock_key(&self.settings.prefix);
+        let wrote = write.ops.iter().any(|op| matches!(op, Op::Cas { key: of, .. } if *of == key));
+        let after = limit(Some(&view)).filter(|_| wrote);
+        if let (Some(from), Some(to)) = (before, after)
+            && from != to
+        {
+            cx.notify(Notice::LimitSet { name: self.name.clone(), from, to });
+            self.reported.note_limit_set(to);
+        }
+        self.see(view, cx);
+        self.owed.add(&write.offered, index, cx.now);
+        for taker in &write.offered {
+            self.known.sightings.note_offer(taker.clone(), index, cx.now);
+        }
+        if write.asks {
+            self.timers.set(Timer::Again, cx.now + ROLL_CALL);
+        }
+        let is_lock = self.settings.is_lock();
+        if is_lock {
+            self.observe_owner(cx);
+        }
+        match write.own {
+            Own::Holds(Grant { token, indexes }) => {
+                let has = self.view().map_or(0, |view| view.slots_of(&session)) == self.settings.slots;
+                if (has || is_lock) && self.state.acquiring().is_some() {
+                    self.begin(Grant { token: token.or(Some(index)), indexes }, cx);
+                }
+            }
+            Own::Answers => {
+                // Others were asked too, and whoever has asked decides when they have answered.
+                self.known.take_seen();
+                self.known.decided_by_listing = true;
+                self.timers.set(Timer::Again, cx.now + jittered(ROLL_CALL * 3, 0.5, cx.rng));
+                self.rewatch_own(&session, cx);
+            }
+            Own::Leaves | Own::Joins | Own::Stays => {}
+        }
+    }
+
+    /// Watches the own contender key alone.
+    fn rewatch_own(&mut self, session: &SessionId, cx: &mut Context<'_>) {
+        let key = contender_key(&self.settings.prefix, session);
+        let after = self.view().and_then(|view| view.contender(session)).map_or(0, |one| one.modify_index);
+        self.watch(vec![plan::Watch { key, after }], cx);
+    }
+
+    /// The view after a committed transaction: what it listed, or the keys that it wrote or read. What it neither wrote nor read stands as
+    /// it was known.
+    fn written(&self, write: &Write, index: u64, listing: Option<Listing>, session: &SessionId) -> View {
+        let (prefix, is_lock) = (&self.settings.prefix, self.settings.is_lock());
+        let lists_all = write.ops.iter().any(|op| matches!(op, Op::List { prefix } if prefix.ends_with('/')));
+        if let Some(listing) = listing.clone().filter(|_| lists_all) {
+            return View::of_listing(prefix, listing);
+        }
+        let (lock, own) = (lock_key(prefix), contender_key(prefix, session));
+        let single = self.view().and_then(View::single);
+        let pair = |op: &Op| {
+            let (key, value, flags, session) = match op {
+                Op::Lock { key, value, flags, session } => (key, value, *flags, Some(session)),
+                Op::Unlock { key, value, flags, .. } => (key, value, *flags, None),
+                Op::Cas { key, value, flags, .. } if *key == own => (key, value, *flags, Some(session)),
+                Op::Cas { key, value, flags, .. } if *key == lock => (key, value, *flags, None),
+                Op::Cas { .. }
+                | Op::Delete { .. }
+                | Op::DeleteCas { .. }
+                | Op::CheckIndex { .. }
+                | Op::CheckNotExists { .. }
+                | Op::CheckSession { .. }
+                | Op::List { .. } => return None,
+            };
+            let acquires = |single: &SingleKeyLock| u64::from(single.owner.as_ref() != session);
+            let times_locked = single.map_or(1, |single| single.times_locked + acquires(single));
+            let created = if is_lock { single.map(|single| single.create_index) } else { self.known.arrival };
+            let (key, value, session) = (key.clone(), value.clone(), session.cloned());
+            let create_index = created.unwrap_or(index);
+            Some(Pair { key, value, flags, session, times_locked, create_index, modify_index: index })
+        };
+        let mut pairs: Vec<Pair> = write.ops.iter().filter_map(pair).collect();
+        if is_lock {
+            return View::of_key(prefix, pairs.pop(), index);
+        }
+        let read = listing.map(|listing| listing.pairs).unwrap_or_default();
+        pairs.retain(|pair| !read.iter().any(|read| read.key == pair.key));
+        pairs.extend(read);
+        let looked = write.ops.iter().filter(|op| matches!(op, Op::List { .. }));
+        let looked: Vec<_> = looked.filter_map(|op| view::session_of(prefix, op.key())).collect();
+        let is_known = |key: &str| {
+            pairs.iter().any(|pair| pair.key == key) || write.ops.iter().any(|op| op.key() == key)
+        };
+        let (has_lock, has_own) = (is_known(&lock), is_known(&own));
+        let mut view = View::of_some(prefix, pairs, &looked, index);
+        if let Some(known) = self.view() {
+            if !has_lock {
+                view = view.with_lock(known.lock.clone());
+            }
+            view = view.with_contender(known.contender(session).filter(|_| !has_own));
+        }
+        view
+    }
+
+    /// A check-and-set came too late.
+    fn lost_race(&mut self, write: &Write, steps: &[usize], cx: &mut Context<'_>) {
+        self.write_succeeded(cx);
+        cx.notify(Notice::Conflict { name: self.name.clone() });
+        if self.settings.is_lock() {
+            // A lock's next attempt follows its release: no crowd tries in vain.
+            self.contention.reset();
+            return self.known.want(Want::All);
+        }
+        let lock = lock_key(&self.settings.prefix);
+        let of_lock = steps.iter().all(|step| write.ops.get(*step).is_some_and(|op| op.key() == lock));
+        self.known.lost_race = self.state.acquiring().is_some();
+        let joins = self.known.arrival.is_none() && self.state.acquiring().is_some();
+        // One of those to whom slots were offered by name may be gone.
+        let by_name = !of_lock && !write.offered.is_empty();
+        // What a client that has left does for others takes a listing.
+        let has_left = match (self.intent(), cx.remembered) {
+            (Intent::Leave(_), Some(session)) => {
+                let own = contender_key(&self.settings.prefix, session);
+                !write.ops.iter().any(|op| op.key() == own)
+            }
+            _ => false,
+        };
+        self.known.want(if by_name || has_left { Want::All } else { Want::Some(Vec::new()) });
+        if !joins {
+            self.delay_retry(cx);
+        }
+    }
+
+    /// The lock is free but in lock-delay, of which Consul does not say when it ends. The next attempt is made soon.
+    fn lock_delayed(&mut self, cx: &mut Context<'_>) {
+        self.write_succeeded(cx);
+        self.observe_owner(cx);
+        let next = cx.now + jittered(LOCK_DELAY_RETRY_WAIT, 0.2, cx.rng);
+        self.known.decide_by_last();
+        if self.known.delayed_until.replace(next).is_none() {
+            cx.notify(Notice::LockDelayed { name: self.name.clone() });
+        }
+    }
+
+    /// Waits before the next attempt, as other clients are writing too.
+    fn delay_retry(&mut self, cx: &mut Context<'_>) {
+        let pause = self.contention_delay(cx);
+        self.timers.set(Timer::Retry, cx.now + pause);
+    }
+
+    fn look_at_session(&mut self) {
+        self.known.check_session();
+        self.in_flight = InFlight::CheckingSession;
     }
 }

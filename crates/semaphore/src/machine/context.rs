@@ -49,11 +49,6 @@ impl Context<'_> {
         self.lease.is_some_and(|lease| self.now < lease.fresh_until())
     }
 
-    /// Whether no renewal is overdue, so that Consul has answered a short while ago.
-    pub(super) fn lease_is_renewed(&self) -> bool {
-        self.lease.is_some_and(|lease| !lease.is_overdue(self.now))
-    }
-
     pub(super) fn notify(&mut self, notice: Notice) {
         self.out.push_back(Command::Notify(notice));
     }

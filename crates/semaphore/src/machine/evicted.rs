@@ -1,8 +1,10 @@
 //! Slots that are to be released although they could be kept, by an eviction or with the rest of an acquire group: the machine
 //! reports the loss, and releases the slot when the workload has stopped.
 
-use super::{Context, Intent, LeaveReason, Machine, Slot};
+use super::state::Slot;
+use super::{Context, Intent, LeaveReason, Machine};
 use crate::SessionId;
+use crate::contender::WaiterState;
 use crate::notice::{LossReason, Notice};
 use crate::settings::OnLost;
 use crate::view::View;
@@ -10,23 +12,25 @@ use crate::view::View;
 impl Machine {
     /// The operator that evicted the slot, if that is the reason for the present state.
     pub fn evicted_by(&self) -> Option<&str> {
-        self.evicted_by.as_deref()
+        self.past.evicted_by.as_deref()
     }
 
     /// The fencing token of the lost slot, while its workload is being stopped and no other client can acquire it.
     pub fn stopping(&self) -> Option<u64> {
-        self.stopping
+        self.past.stopping
     }
 
     /// The token of a slot that is released after its workload has stopped, because it was evicted or the client leaves. A slot
     /// that is to be acquired again is not withheld.
     pub fn withheld(&self) -> Option<u64> {
-        self.stopping.filter(|_| self.evicted_by.is_some() || matches!(self.intent(), Intent::Leave(_)))
+        self.past
+            .stopping
+            .filter(|_| self.past.evicted_by.is_some() || matches!(self.intent(), Intent::Leave(_)))
     }
 
     /// The workload that ran on what was lost has ended, or has had its time.
     pub(crate) fn workload_stopped(&mut self) {
-        self.stopping = None;
+        self.past.stopping = None;
     }
 
     /// An operator wants it out. A mark is never taken back, so that any read may show it.
@@ -37,16 +41,16 @@ impl Machine {
         session: &SessionId,
         cx: &mut Context<'_>,
     ) {
-        let has = view.is_owner(session) || view.holds(session, self.settings.slots);
+        let has = view.is_owner(session) || self.holds_by(view, session);
         let slot = self.take_known_slot(has, view, session, cx);
         // If the lease has expired meanwhile, that was reported: the workload may not have stopped yet.
-        let stopping = self.stopping.filter(|_| has);
+        let stopping = self.past.stopping.filter(|_| has);
         let held = slot.is_some() || stopping.is_some();
         cx.notify(Notice::Evicted { name: self.name.clone(), by: by.clone(), held });
-        self.evicted_by = Some(by);
+        self.past.evicted_by = Some(by);
         let lost = slot.map(|slot| self.report_lost(slot, LossReason::Evicted, cx)).or(stopping);
         // After a forced eviction from `.lock` there is nothing to keep.
-        self.stopping = lost.filter(|_| has && !cx.occupied);
+        self.past.stopping = lost.filter(|_| has && !cx.occupied);
         self.start_leaving(match (lost, self.settings.on_lost) {
             (Some(_), _) if cx.occupied => LeaveReason::Lost,
             (_, OnLost::Reacquire) => LeaveReason::Requeue,
@@ -57,23 +61,22 @@ impl Machine {
 
     /// Releases the slots and asks for them again, because another member of the acquire group has none.
     pub(crate) fn release_with_group(&mut self, cx: &mut Context<'_>) {
-        let slot = match (self.view.take(), cx.session.filter(|_| !cx.occupied)) {
-            (Some(view), Some(session)) => {
-                let has = view.holds(session, self.settings.slots);
-                let slot = self.take_known_slot(has, &view, session, cx);
-                self.view = Some(view);
-                slot
-            }
-            (view, _) => {
-                self.view = view;
-                None
-            }
-        };
+        let view = self.view().cloned();
+        let slot = view.zip(cx.session.filter(|_| !cx.occupied)).and_then(|(view, session)| {
+            let has = self.holds_by(&view, session);
+            self.take_known_slot(has, &view, session, cx)
+        });
         let lost = slot.map(|slot| self.report_lost(slot, LossReason::GroupLost, cx));
         let exits = lost.is_some() && self.settings.on_lost == OnLost::Exit;
         // A loss that was reported before, as of an expired lease, still has its time.
-        self.stopping = lost.or(self.stopping);
+        self.past.stopping = lost.or(self.past.stopping);
         self.start_leaving(if exits { LeaveReason::Lost } else { LeaveReason::Requeue });
+    }
+
+    /// Whether the session has its slots by a view, and not by an offer that it has not accepted.
+    fn holds_by(&self, view: &View, session: &SessionId) -> bool {
+        let accepted = view.contender(session).is_some_and(|one| one.state() != Some(WaiterState::Offered));
+        accepted && view.slots_of(session) == self.settings.slots
     }
 
     /// Takes the slot that is held, or that an earlier process held if the client `has` it: the workload may run on it.
@@ -84,7 +87,7 @@ impl Machine {
         session: &SessionId,
         cx: &Context<'_>,
     ) -> Option<Slot> {
-        let found = self.token.take().filter(|_| has).map(|token| {
+        let found = self.past.token.take().filter(|_| has).map(|token| {
             let entry = view.entry_of(session);
             let since = entry.and_then(|entry| cx.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
             let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();

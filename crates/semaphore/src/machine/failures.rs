@@ -34,11 +34,6 @@ impl Failures {
         self.failing.as_ref()
     }
 
-    /// Whether the last listing left out keys that the token may not read.
-    pub(super) fn hides_keys(&self) -> bool {
-        self.hidden
-    }
-
     /// Takes in whether a listing did.
     pub(super) fn listed(&mut self, filtered: bool) {
         self.hidden = filtered;
@@ -69,7 +64,7 @@ impl Machine {
     /// A read has failed. Where no watch has begun yet, nothing is known of the slot by it either.
     pub(super) fn read_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
         if self.watches.is_idle() && self.holds() {
-            self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
+            self.watches.fail(cx.now);
         }
         self.request_failed(failure, cx);
     }
@@ -77,7 +72,7 @@ impl Machine {
     /// A read was answered.
     pub(super) fn read_succeeded(&mut self, cx: &mut Context<'_>) {
         if self.watches.is_idle() {
-            self.watch_failing_since = None;
+            self.watches.recover();
         }
         self.request_succeeded(cx);
     }
@@ -98,13 +93,12 @@ impl Machine {
     /// Something has failed. It is tried again, ever more seldom.
     pub(super) fn request_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
         self.timers.set(Timer::Retry, cx.now + self.failures.pauses.next(cx.rng));
-        self.offers.lose_sight(cx.now);
         let is_news = Failing::note(&mut self.failures.failing, &failure, cx.now);
         // What cannot be read cannot be released: the session's end does that. A token may have a right again later, so a denied
         // read counts only if nothing was ever read, and so no slot was granted.
         let leaves = self.intent() == Intent::Leave(LeaveReason::Released);
         let is_done = !cx.occupied && self.withheld().is_none();
-        let was_never_read = self.view.is_none() && self.arrival.is_none() && !cx.resumed;
+        let was_never_read = self.view().is_none() && self.arrival().is_none() && !cx.resumed;
         let is_denied = failure.kind == FailureKind::Denied && was_never_read;
         let cannot_release = failure.kind == FailureKind::InvalidKey || is_denied;
         if cannot_release && leaves && is_done {

@@ -7,15 +7,15 @@ use crate::Moment;
 pub(super) enum Timer {
     /// When to retry after a failure. Nothing is sent before.
     Retry,
-    /// When to do a cleanup that any client can do.
-    Tidy,
-    /// When to plan again although nothing has changed.
-    Recheck,
-    /// When to stop leaving free slots to other newcomers, or to the lookout.
+    /// When to plan again, by a new reading, although nothing has changed.
+    Again,
+    /// When to stop leaving it to other clients to act.
     Yield,
-    /// When to read again at the latest, whatever the watches report.
-    Read,
-    /// Until when a wait lasts that ended while it is being looked at whether the lookout exists.
+    /// When to look, whatever the watches tell.
+    Look,
+    /// When to look for the last time before the wait ends.
+    LastLook,
+    /// Until when a wait lasts that ended during such a look.
     Decide,
     /// When to list the keys for a reader of the status.
     Refresh,
@@ -41,6 +41,15 @@ impl Timers {
         self.at(timer).is_some_and(|at| at <= now)
     }
 
+    /// Whether the timer is due. Then it is cleared.
+    pub(super) fn take_due(&mut self, timer: Timer, now: Moment) -> bool {
+        let due = self.is_due(timer, now);
+        if due {
+            self.clear(timer);
+        }
+        due
+    }
+
     /// Sets the timer; `None` clears it.
     pub(super) fn set(&mut self, timer: Timer, at: impl Into<Option<Moment>>) {
         self.0[timer as usize] = at.into();
@@ -53,6 +62,10 @@ impl Timers {
 
     pub(super) fn clear(&mut self, timer: Timer) {
         self.set(timer, None);
+    }
+
+    pub(super) fn clear_all<const N: usize>(&mut self, timers: [Timer; N]) {
+        timers.into_iter().for_each(|timer| self.clear(timer));
     }
 
     /// The times of all timers that are set.

@@ -1,287 +1,243 @@
-//! A transaction under construction: the new value of `.lock`, and the steps that go with it.
+//! A transaction in the making: what it does to `.lock`, and to contender keys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    Contender, Entry, Op, PlanInput, Record, SessionId, View, Waiter, WaiterKind, WaiterState, Write, queue,
-};
-use crate::{Moment, offered, size};
+use super::{Grant, Me, Own, Write};
+use crate::contender::{Entry, WaiterState};
+use crate::line::{self, Kind, Share, Waiter};
+use crate::record::{Hints, Record};
+use crate::view::{Contender, Leftover, View};
+use crate::{Op, SessionId};
 
-pub(super) mod handoffs;
-
-/// Leftover contender keys that one transaction deletes.
+/// The maximum number of steps of a transaction: Consul's, up to 1.13.
+const MAX_STEPS: usize = 64;
+/// Steps that are left for `.lock`, the own contender key, a listing, and the checks of these.
+const OTHER_STEPS: usize = 8;
+/// The maximum number of waiters that one transaction offers slots to, or asks for a sign of life. Each takes at most two steps.
+pub(super) const MAX_SERVED: usize = 24;
+/// The maximum number of keys of ended sessions that one transaction deletes.
 pub(super) const MAX_LEFTOVERS: usize = 16;
 
-/// Steps that a transaction may have (Consul up to 1.13).
-const MAX_STEPS: usize = 64;
-
-/// Members of the largest acquire group that notifies passed waiters and stores offers. With these a member has up to five of the
-/// transaction's steps.
-pub(super) const MAX_PASSING_GROUP: usize = 12;
-
-/// Steps that are reserved for `.lock` and its offers, the own contender key, the lookout and a listing.
-const OTHER_STEPS: usize = 7;
-
-#[derive(Clone)]
+/// A transaction in the making.
 pub(super) struct Draft<'a> {
-    view: &'a View,
+    pub(super) view: &'a View,
+    /// For people.
     wall: &'a str,
-    input: Option<PlanInput<'a>>,
     pub(super) record: Record,
-    ops: Vec<Op>,
-    granted: BTreeSet<SessionId>,
+    /// The slot indexes of the holders, as far as they are known.
+    indexes: BTreeMap<SessionId, Vec<u32>>,
+    /// The steps besides that of `.lock`.
+    pub(super) ops: Vec<Op>,
+    offered: Vec<SessionId>,
     pruned: u32,
-    /// `.lock` is created even if the write changes nothing else in it.
-    creates: bool,
-    /// The transaction fails if `.lock` has changed, even if it does not write `.lock`.
-    checks: bool,
-    /// Free slots were left to foreign clients, whose turn it is.
-    pub(super) left_to_foreign: bool,
-    /// The own slots could be granted, but the transaction would be larger than Consul takes.
-    pub(super) own_is_too_large: bool,
-    /// The waiter that is to watch the semaphore for all waiters.
-    lookout: Option<SessionId>,
-    /// The session whose contender key the caller writes or deletes in the same transaction.
-    written_by_caller: Option<&'a SessionId>,
-    /// The transaction lists the keys at its end, so that it shows new waiters.
-    lists_after: bool,
+    /// Waiters are asked for a sign of life.
+    pub(super) asks: bool,
+    /// All keys are listed after the other steps.
+    pub(super) lists: bool,
+    /// `.lock` is created where there is none, so that it can be watched.
+    pub(super) creates: bool,
 }
 
 impl<'a> Draft<'a> {
-    /// Begins with the record of `.lock`, or a new one if there is none. `input` is that of a participant, `None` for an operator.
-    pub(super) fn new(view: &'a View, record: Record, wall: &'a str, input: Option<PlanInput<'a>>) -> Self {
-        let (ops, granted) = (Vec::new(), BTreeSet::new());
+    /// A change of `record`, which is that of the view, or a new one.
+    pub(super) fn new(view: &'a View, record: Record, wall: &'a str) -> Self {
+        let indexes = view.indexes().into_iter().map(|(id, indexes)| (id.clone(), indexes)).collect();
+        let (ops, offered) = (Vec::new(), Vec::new());
         Self {
             view,
             wall,
-            input,
             record,
+            indexes,
             ops,
-            granted,
+            offered,
             pruned: 0,
+            asks: false,
+            lists: false,
             creates: false,
-            checks: false,
-            left_to_foreign: false,
-            own_is_too_large: false,
-            lookout: None,
-            written_by_caller: None,
-            lists_after: false,
         }
     }
 
-    pub(super) fn free(&self) -> u32 {
-        self.record.limit.saturating_sub(self.record.taken())
-    }
-
-    pub(super) fn remove_holder(&mut self, session: &SessionId) {
+    /// Takes a session out of the holders. Returns the indexes of its slots.
+    pub(super) fn remove_holder(&mut self, session: &SessionId) -> Vec<u32> {
         self.record.holders.retain(|holder| holder != session);
+        self.indexes.remove(session).unwrap_or_default()
     }
 
-    /// Prunes holders without a live contender key, each once it has been seen so for `prune_delay`. Returns when the next one is
-    /// due. The own session is never pruned, and none is if keys may be hidden.
-    pub(super) fn prune(&mut self, input: PlanInput<'_>, now: Moment) -> Option<Moment> {
-        if self.view.is_filtered() {
-            return None;
+    /// Takes dead holders out of `.lock`.
+    pub(super) fn prune<'s>(&mut self, dead: impl IntoIterator<Item = &'s SessionId>) {
+        let before = self.record.holders.len();
+        for holder in dead {
+            self.remove_holder(holder);
         }
-        let mut gone = BTreeSet::new();
-        let mut due: Option<Moment> = None;
-        let dead = |holder: &&SessionId| *holder != input.session && !self.view.is_alive(holder);
-        for holder in self.record.holders.iter().filter(dead) {
-            let rests_until =
-                input.dead_since.get(holder).copied().unwrap_or(now) + input.settings.prune_delay;
-            if rests_until <= now {
-                gone.insert(holder.clone());
-            } else {
-                due = Some(due.map_or(rests_until, |earlier| earlier.min(rests_until)));
-            }
-        }
-        self.record.holders.retain(|holder| !gone.contains(holder));
-        self.pruned = u32::try_from(gone.len()).unwrap_or(u32::MAX);
-        due
+        let gone = before - self.record.holders.len();
+        self.pruned += u32::try_from(gone).unwrap_or(u32::MAX);
     }
 
-    /// Prunes the holders among `whom` without a live contender key at once, for an operator.
-    pub(super) fn prune_among(&mut self, whom: &BTreeSet<SessionId>) {
-        let view = self.view;
-        let stays = |holder: &SessionId| view.is_filtered() || view.is_alive(holder);
-        self.record.holders.retain(|holder| !whom.contains(holder) || stays(holder));
+    fn hold(&mut self, session: &SessionId, indexes: Vec<u32>) {
+        self.record.holders.extend(indexes.iter().map(|_| session.clone()));
+        self.indexes.insert(session.clone(), indexes);
     }
 
-    /// Grants the free slots, the `freed` indexes first. Returns until when some are left to foreign clients.
-    pub(super) fn grant_free_slots(
+    /// The lowest slot indexes that no holder is known to have, those of `first` before others.
+    fn free_indexes(&self, first: &[u32], wanted: u32) -> Vec<u32> {
+        let used: BTreeSet<u32> = self.indexes.values().flatten().copied().collect();
+        let is_free = |index: &u32| *index < self.record.limit && !used.contains(index);
+        let first: Vec<_> = first.iter().copied().filter(is_free).collect();
+        let rest = (0..self.record.limit).filter(|index| !used.contains(index) && !first.contains(index));
+        first.iter().copied().chain(rest).take(wanted as usize).collect()
+    }
+
+    /// Shares the free slots out to the first waiters, those with the `freed` indexes first: offers them to others, and takes its own for
+    /// `me`, if it is in the line. Nothing is granted where keys may be hidden.
+    pub(super) fn share(
         &mut self,
-        line: &[Waiter<'_>],
+        line: &[Waiter<'a>],
         freed: &[u32],
-        free_since: Option<Moment>,
-        now: Moment,
-    ) -> Option<Moment> {
+        me: Option<Me<'_>>,
+        is_over: &dyn Fn(&Waiter<'a>) -> bool,
+    ) -> Share<'a> {
         if self.view.is_filtered() {
-            // The first waiters may be hidden.
-            return None;
+            return Share::default();
         }
-        let free_since = free_since.unwrap_or(now);
-        let foreign_turn_ends = free_since + self.view.foreign_turn(now.since(free_since));
-        // A newcomer among the first waiters has changed `.lock`, which names them, and makes this write too late. Further back
-        // there may be unknown waiters. An operator has just listed.
-        let most = if self.input.is_some() { queue::MAX_HANDOFFS } else { queue::MAX_GRANTS };
-        let filled = queue::grants(&self.record, line, now < foreign_turn_ends, most);
-        // There may be slots for more.
-        self.lists_after |= self.input.is_some() && filled.granted.len() == most;
-        let wanted = filled.granted.iter().map(|one| one.slots).sum();
-        let mut numbers = queue::free_slots(self.view, &self.record, freed, wanted).into_iter();
-        let mut room = if filled.granted.is_empty() { 0 } else { self.room() };
-        let beside = u32::try_from(filled.granted.len()).ok().filter(|granted| *granted > 1);
-        for one in filled.granted {
-            let (ops, indexes) = (self.ops.len(), numbers.by_ref().take(one.slots as usize).collect());
-            self.grant(&one, indexes, beside);
-            let Some(left) = room.checked_sub(self.size_of(ops, one.session, one.slots)) else {
-                // The waiters behind it stay behind it.
-                self.take_back(ops, one.session);
-                // Without other grants in the same transaction it may fit the next time.
-                self.own_is_too_large = matches!(one.kind, WaiterKind::Own { .. }) && self.granted.is_empty();
+        let share = line::share(&self.record, line, is_over, MAX_SERVED);
+        let beside = u32::try_from(share.served.len()).ok().filter(|served| *served > 1);
+        for one in &share.served {
+            let indexes = self.free_indexes(freed, one.slots);
+            match me.filter(|me| me.session == one.session) {
+                Some(me) => self.take(&me, indexes, beside),
+                None => self.offer(one, indexes, beside),
+            }
+        }
+        share
+    }
+
+    /// Offers slots to a waiter that the view shows. The offer fails if the waiter's key has changed since.
+    fn offer(&mut self, one: &Waiter<'_>, indexes: Vec<u32>, beside: Option<u32>) {
+        let entry = self.view.contender(one.session).and_then(|one| one.entry.clone());
+        let Some(entry) = entry.filter(|_| one.kind == Kind::Ours) else { return };
+        let entry = Entry { beside, ..entry.offered(one.slots, indexes.clone(), self.wall) };
+        self.write(one.session, entry, one.index);
+        self.hold(one.session, indexes);
+        self.offered.push(one.session.clone());
+    }
+
+    /// Offers the `freed` slots to the waiters that `.lock` names. Returns whether all slots that are free were offered, as far as somebody
+    /// waits for them; otherwise the keys have to be listed first.
+    pub(super) fn offer_by_name(&mut self, freed: &[u32]) -> bool {
+        let Some(hints) = self.record.hints.clone() else { return false };
+        let named = line::named(&self.record);
+        let (mut served, mut left) = (0, hints.waiting);
+        for (session, slots) in &named {
+            let indexes = self.free_indexes(freed, *slots);
+            if self.record.slots_of(session) > 0 {
+                // Another client has served it meanwhile, which has not written the list.
+                return false;
+            }
+            if *slots > self.record.free() || served == MAX_SERVED {
                 break;
-            };
-            room = left;
-        }
-        self.left_to_foreign = filled.left_to_foreign;
-        filled.left_to_foreign.then_some(foreign_turn_ends)
-    }
-
-    /// Grants free slots to the planning client, with the lowest indexes that no known holder has. Returns whether it can.
-    pub(super) fn take(&mut self, own: &Waiter<'_>) -> bool {
-        let fits = own.is_served_by(&self.record) && own.slots <= self.free();
-        // The indexes of a waiter that became a holder after the listing are unknown.
-        let waited = |holder: &SessionId| self.view.contender(holder).is_some_and(Contender::says_waiting);
-        let fits = fits && !self.record.holders.iter().any(waited);
-        let numbers = queue::known_free_slots(self.view, &self.record, own.slots);
-        if !fits || numbers.len() < own.slots as usize {
-            return false;
-        }
-        let (ops, room) = (self.ops.len(), self.room());
-        self.grant(own, numbers, None);
-        self.size_of(ops, own.session, own.slots) <= room
-    }
-
-    /// Bytes that the transaction may have besides, without what only hints and tidies up.
-    fn room(&self) -> usize {
-        let mut record = self.record.clone();
-        record.next.clear();
-        let steps: usize = self.ops.iter().map(size::of_step).sum();
-        let lock = size::of_record(&record, &self.view.lock_key());
-        size::MAX_TRANSACTION.saturating_sub(steps + lock)
-    }
-
-    /// Bytes of the steps from `ops` on, which grant a session its slots, with what that adds to the record.
-    fn size_of(&self, ops: usize, session: &SessionId, slots: u32) -> usize {
-        let steps: usize = self.ops.iter().skip(ops).map(size::of_step).sum();
-        steps + size::of_holder(self.record.form(), session, slots)
-    }
-
-    /// Undoes a grant whose steps begin at `ops`.
-    fn take_back(&mut self, ops: usize, session: &SessionId) {
-        self.ops.truncate(ops);
-        self.record.holders.retain(|holder| holder != session);
-        self.granted.remove(session);
-    }
-
-    fn grant(&mut self, one: &Waiter<'_>, indexes: Vec<u32>, beside: Option<u32>) {
-        match (one.kind, self.input) {
-            (WaiterKind::Own { .. }, Some(input)) => {
-                let mut entry = input.entry(WaiterState::Held, indexes);
-                entry.beside = beside;
-                self.write_own(entry);
             }
-            (WaiterKind::Ours { entry, index }, _) => {
-                let mut entry = entry.clone().held(indexes, self.wall);
-                entry.beside = beside;
-                let key = self.view.contender_key(one.session);
-                self.ops.push(Op::Cas { key, value: entry.encode(), flags: self.record.flags(), index });
-            }
-            (WaiterKind::Own { .. }, None) | (WaiterKind::Foreign { .. }, _) => return,
+            self.offer_to_name(session, indexes);
+            (served, left) = (served + 1, left.saturating_sub(1));
         }
-        self.hold(one.session, one.slots);
+        let rest: u32 = named.iter().skip(served).map(|(_, slots)| slots).sum();
+        if let Some(hints) = &mut self.record.hints {
+            hints.next = hints.next.split_off(hints.next.len() - rest as usize);
+            hints.waiting = left;
+        }
+        // The first of those that are left waits for more slots than are free, or there is none.
+        self.record.free() == 0 || left == 0 || served < named.len() && served < MAX_SERVED
     }
 
-    fn hold(&mut self, session: &SessionId, slots: u32) {
-        self.record.holders.extend(std::iter::repeat_n(session, slots as usize).cloned());
-        self.granted.insert(session.clone());
+    /// Offers slots to a waiter of which nothing but the session is known. It tells the rest when it accepts.
+    fn offer_to_name(&mut self, session: &SessionId, indexes: Vec<u32>) {
+        let key = self.view.contender_key(session);
+        let slots = u32::try_from(indexes.len()).unwrap_or(u32::MAX);
+        let entry = Entry::new(WaiterState::Waiting, slots, 0, String::new(), Default::default());
+        let entry = entry.offered(slots, indexes.clone(), self.wall);
+        self.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
+        let (value, flags) = (entry.encode(), self.record.flags());
+        self.ops.push(Op::Lock { key, value, flags, session: session.clone() });
+        self.hold(session, indexes);
+        self.offered.push(session.clone());
     }
 
-    pub(super) fn has_granted(&self, session: &SessionId) -> bool {
-        self.granted.contains(session)
+    /// Takes free slots for the planning client. Returns whether they suffice.
+    pub(super) fn take_free(&mut self, me: &Me<'_>) -> bool {
+        let slots = me.settings.slots;
+        let fits = slots <= self.record.free();
+        if fits {
+            let indexes = self.free_indexes(&[], slots);
+            self.take(me, indexes, None);
+        }
+        fits
     }
 
-    /// Whether the session is let in, and nobody else.
-    pub(super) fn has_granted_only(&self, session: &SessionId) -> bool {
-        self.has_granted(session) && self.granted.len() == 1
+    fn take(&mut self, me: &Me<'_>, indexes: Vec<u32>, beside: Option<u32>) {
+        let entry = me.entry(WaiterState::Held, indexes.clone());
+        self.write_own(me, Entry { beside, ..entry });
+        self.hold(me.session, indexes);
     }
 
-    /// Leaves the session's contender key to the caller. Consul refuses a transaction that writes one key twice by
-    /// check-and-set: the first write changes the index that the second one names.
-    pub(super) fn leave_key_to_caller(&mut self, session: &'a SessionId) {
-        self.written_by_caller = Some(session);
+    /// Takes back an offer that its taker has not accepted, and asks the taker for a sign of life.
+    pub(super) fn withdraw(&mut self, one: &Contender) {
+        self.remove_holder(&one.session);
+        self.ask(one);
     }
 
-    fn writes(&self, key: &str) -> bool {
-        self.ops.iter().any(|op| op.key() == key)
+    /// Asks a waiter for a sign of life.
+    pub(super) fn ask(&mut self, one: &Contender) {
+        if let Some(entry) = one.entry.clone() {
+            self.write(&one.session, entry.asked(), one.modify_index);
+        }
     }
 
-    /// Writes the own contender key by check-and-set: another client may grant its slots at this moment.
-    pub(super) fn write_own(&mut self, entry: Entry) {
-        let Some(input) = self.input else { return };
-        let watches = self.lookout.as_ref() == Some(input.session) && entry.state == WaiterState::Waiting;
-        let entry = if watches { entry.as_lookout() } else { entry };
-        match self.view.contender(input.session) {
-            // After an eviction from `.lock` the client enqueues at the end.
-            Some(one) if one.says_held() && entry.state == WaiterState::Waiting => self.requeue(entry),
-            Some(one) => {
-                let (key, value) = (self.view.contender_key(input.session), entry.encode());
-                let (flags, index) = (self.record.flags(), one.modify_index);
-                self.ops.push(Op::Cas { key, value, flags, index });
-            }
-            None => self.requeue(entry),
+    /// Whether the session has slots once this is committed.
+    pub(super) fn holds(&self, session: &SessionId) -> bool {
+        self.record.slots_of(session) > 0
+    }
+
+    /// What the transaction means for a client that takes its slots by it.
+    pub(super) fn own(&self, me: &Me<'_>) -> Own {
+        let indexes = self.indexes.get(me.session).cloned().unwrap_or_default();
+        Own::Holds(Grant { token: None, indexes })
+    }
+
+    /// The number of waiters that the transaction can still write to.
+    pub(super) fn room(&self) -> usize {
+        (MAX_STEPS - OTHER_STEPS).saturating_sub(self.ops.len())
+    }
+
+    fn write(&mut self, session: &SessionId, entry: Entry, index: u64) {
+        let (key, value) = (self.view.contender_key(session), entry.encode());
+        self.ops.push(Op::Cas { key, value, flags: self.record.flags(), index });
+    }
+
+    /// Writes the own contender key by check-and-set: another client may offer slots to it at this moment.
+    pub(super) fn write_own(&mut self, me: &Me<'_>, entry: Entry) {
+        // After its slots were taken from it, the client joins at the end.
+        let falls =
+            |one: &Contender| one.state() == Some(WaiterState::Held) && entry.state == WaiterState::Waiting;
+        match self.view.contender(me.session).filter(|one| !falls(one)) {
+            Some(one) => self.write(me.session, entry, one.modify_index),
+            None => self.rejoin(me, entry),
         }
     }
 
     /// Writes the own contender key anew, which moves it to the end of the queue.
-    pub(super) fn requeue(&mut self, entry: Entry) {
-        let Some(input) = self.input else { return };
-        let (key, value) = (self.view.contender_key(input.session), entry.encode());
-        self.ops.push(match self.view.contender(input.session) {
-            Some(one) => Op::DeleteCas { key: key.clone(), index: one.modify_index },
-            None => match self.view.in_place_of(input.session) {
-                // Not a contender key of its session: an operator or a restored backup left it.
-                Some(occupied) => Op::DeleteCas { key: key.clone(), index: occupied.index },
-                // An earlier process may have written the key just now. Then one of the two writes fails.
-                None => Op::CheckNotExists { key: key.clone() },
-            },
+    pub(super) fn rejoin(&mut self, me: &Me<'_>, entry: Entry) {
+        let (key, value) = (self.view.contender_key(me.session), entry.encode());
+        let stands = self.view.contender(me.session).map(|one| one.modify_index);
+        // Not a contender key of its session: an operator or a restored backup left it.
+        let stands = stands.or(self.view.in_place_of(me.session).map(|occupied| occupied.index));
+        self.ops.push(match stands {
+            Some(index) => Op::DeleteCas { key: key.clone(), index },
+            // A write of an earlier process may still be under way.
+            None => Op::CheckNotExists { key: key.clone() },
         });
-        self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: input.session.clone() });
+        self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
     }
 
-    /// Becomes the lookout where there is none, and lists the keys in the same transaction. One of the clients that try succeeds.
-    pub(super) fn become_lookout(&mut self, entry: Entry) {
-        self.record.has_lookout = true;
-        self.write_own_and_list(entry.as_lookout());
-    }
-
-    /// Creates `.lock` where there is none, so that it can be watched.
-    pub(super) fn create_lock(&mut self) {
-        self.creates = true;
-    }
-
-    /// The transaction fails if `.lock` has changed, even if it does not write `.lock`.
-    pub(super) fn only_if_lock_stands(&mut self) {
-        self.checks = true;
-    }
-
-    /// Writes the own contender key and lists the keys after it. So each client of a crowd knows the waiter ahead of it.
-    pub(super) fn write_own_and_list(&mut self, entry: Entry) {
-        self.write_own(entry);
-        self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
-    }
-
-    /// Deletes a contender key by check-and-set: another process may have resumed its session.
+    /// Deletes a contender key by check-and-set.
     pub(super) fn delete(&mut self, one: &Contender) {
         let (key, index) = (self.view.contender_key(&one.session), one.modify_index);
         // Consul's check-and-set delete of a missing key succeeds, but by then its slot indexes may have been granted again.
@@ -291,97 +247,79 @@ impl<'a> Draft<'a> {
 
     /// Deletes the contender keys that sessions with the behaviour `release` have left.
     pub(super) fn delete_leftovers(&mut self) {
-        let own = self.input.map(|input| self.view.contender_key(input.session));
-        let mut room = if self.view.leftovers.is_empty() { 0 } else { self.room() };
-        let leftovers = self.view.leftovers.iter().filter(|leftover| Some(&leftover.key) != own.as_ref());
-        let delete = |leftover: &crate::view::Leftover| Op::DeleteCas {
-            key: leftover.key.clone(),
-            index: leftover.index,
+        let most = self.room().min(MAX_LEFTOVERS);
+        self.ops.extend(self.view.leftovers.iter().take(most).map(Leftover::delete));
+    }
+
+    /// Writes the handoff list, by a listed queue. Waiters that this transaction serves, or asks, are left out.
+    pub(super) fn publish(&mut self, line: &[Waiter<'_>]) {
+        let asked = |one: &Waiter<'_>| {
+            let key = self.view.contender_key(one.session);
+            self.ops.iter().any(|op| op.key() == key)
         };
-        let steps = MAX_STEPS.saturating_sub(OTHER_STEPS + self.ops.len() + self.check_handoff_steps().len());
-        let deletes = leftovers.take(MAX_LEFTOVERS.min(steps)).map(delete).take_while(|op| {
-            let left = room.checked_sub(size::of_step(op));
-            room = left.unwrap_or_default();
-            left.is_some()
-        });
-        self.ops.extend(deletes);
+        let stays = |one: &&Waiter<'_>| self.record.slots_of(one.session) == 0 && !one.asked && !asked(one);
+        let line: Vec<_> = line.iter().filter(stays).copied().collect();
+        let (next, least) = line::handoff_list(&self.record, &line);
+        let waiting = line.iter().filter(|one| one.is_served_by(&self.record)).count();
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        let hints = Hints { next, waiting, least, ..self.record.hints.take().unwrap_or_default() };
+        self.record.hints = Some(hints);
+    }
+
+    /// Counts the planning client among the waiters, if a free slot serves it.
+    pub(super) fn count_own(&mut self, me: &Me<'_>) {
+        let fits = me.settings.slots <= self.record.limit;
+        if let Some(hints) = self.record.hints.as_mut().filter(|_| fits) {
+            hints.waiting += 1;
+        }
+    }
+
+    /// Writes that so many wait, and names none of them.
+    pub(super) fn publish_number(&mut self, waiting: usize) {
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        let hints = self.record.hints.take().unwrap_or_default();
+        self.record.hints = Some(Hints { next: Vec::new(), waiting, least: 0, ..hints });
     }
 
     /// Whether `.lock` is to be written.
     pub(super) fn changes(&self) -> bool {
         match self.view.record() {
-            Some(stored) => !stored.agrees(&self.record),
-            None => self.creates || self.record.taken() > 0 || self.record.has_lookout,
+            Some(stored) => !stored.agrees(&self.dressed()),
+            None => self.creates || self.record.taken() > 0,
         }
     }
 
-    /// Stores what foreign contenders were offered, beside another write, if all contenders are known.
-    fn store_offers(&mut self) {
-        let (stored, index) = &self.view.offered;
-        let offers = self.view.offers_to_store();
-        let members =
-            self.input.and_then(|input| input.together).map_or(0, |together| together.prefixes.len());
-        if !self.view.is_complete() || offers == *stored || members > MAX_PASSING_GROUP {
-            return;
-        }
-        let (key, index) = (self.view.offered_key(), *index);
-        let flags = self.record.flags();
-        let op = if offers.is_empty() {
-            Op::DeleteCas { key, index }
-        } else {
-            Op::Cas { key, value: offered::encode(&offers), flags, index }
-        };
-        self.ops.insert(0, op);
+    /// The record with its hints, if slotkeeper clients alone take part.
+    fn dressed(&self) -> Record {
+        let mut record = self.record.clone();
+        let mut left = self.indexes.clone();
+        let indexes = record.holders.iter().map(|holder| {
+            let own = left.get_mut(holder)?;
+            (!own.is_empty()).then(|| own.remove(0))
+        });
+        let indexes: Option<Vec<u32>> = indexes.collect();
+        let alone = !self.view.has_foreign();
+        record.hints = indexes
+            .zip(record.hints.take())
+            .filter(|_| alone)
+            .map(|(indexes, hints)| Hints { indexes, ..hints });
+        record
     }
 
     /// The transaction, if there is anything to do.
-    pub(super) fn write(self, tidy: bool) -> Option<Write> {
-        self.finish(tidy, false)
-    }
-
-    /// The transaction that is committed together with the rest of the acquire group. It cannot list.
-    pub(super) fn write_jointly(self) -> Option<Write> {
-        self.finish(false, true)
-    }
-
-    fn finish(mut self, tidy: bool, joint: bool) -> Option<Write> {
-        let mut checks = Vec::new();
+    pub(super) fn finish(mut self) -> Option<Write> {
         if self.changes() {
-            self.store_offers();
-            checks = self.check_handoff_steps();
-            for told in self.set_lookout_step().into_iter().chain(self.unset_lookout_steps()) {
-                checks.retain(|check| check.key() != told.key());
-                checks.push(told);
-            }
-            let steps: usize = checks.iter().chain(&self.ops).map(size::of_step).sum();
-            let most = self.input.and_then(|input| input.together?.room).unwrap_or(size::MAX_TRANSACTION);
-            if steps + size::of_record(&self.record, &self.view.lock_key()) > most {
-                // The hints only save time.
-                self.record.next.clear();
-                self.record.has_lookout = false;
-                checks.clear();
-            }
-        }
-        // Without the hints there may be nothing left to write.
-        if self.changes() {
-            // A listing comes last.
-            self.ops.splice(0..0, checks);
-            let stored = self.view.has_lookout();
-            // A newcomer relies on the lookout, which this write removes.
-            self.lists_after |= stored && !self.record.has_lookout;
-            let lists = self.ops.iter().any(|op| matches!(op, Op::List { .. }));
-            if self.lists_after && !joint && !lists && !self.view.is_filtered() && self.input.is_some() {
-                self.ops.push(Op::List { prefix: self.view.folder_key() });
-            }
-            if self.view.is_complete() {
-                self.record.ours = !self.view.has_foreign();
-            }
-            let (key, value) = (self.view.lock_key(), self.record.encode());
-            let (flags, index) = (self.record.flags(), self.view.lock_index());
+            let record = self.dressed();
+            let (key, index) = (self.view.lock_key(), self.view.lock_index());
+            // A newcomer that has read the former record relies on the waiters that it counts.
+            self.lists |= self.view.record().is_some_and(Record::is_attended) && !record.is_attended();
+            let (flags, value) = (record.flags(), record.after(index).encode());
             self.ops.insert(0, Op::Cas { key, value, flags, index });
-        } else if self.checks && self.view.lock_index() > 0 {
-            self.ops.insert(0, Op::CheckIndex { key: self.view.lock_key(), index: self.view.lock_index() });
         }
-        (!self.ops.is_empty()).then_some(Write { ops: self.ops, pruned: self.pruned, tidy, joint })
+        if self.lists && !self.ops.is_empty() {
+            self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
+        }
+        let Self { ops, offered, pruned, asks, .. } = self;
+        (!ops.is_empty()).then_some(Write { ops, offered, pruned, asks, ..Write::default() })
     }
 }

@@ -3,12 +3,13 @@
 //! A live slotkeeper client is asked to leave, by a mark in its own contender key. It stops its workload first, and its slot is not
 //! handed off before that. A participant that cannot be asked is removed at once.
 
-use super::{Draft, Write};
-use crate::queue;
-use crate::queue::Waiter;
-use crate::record::LOCK_FLAGS;
-use crate::record::Record;
-use crate::view::View;
+use super::Write;
+use super::draft::Draft;
+use super::serve::{self, Served};
+use crate::contender::WaiterState;
+use crate::line;
+use crate::record::{LOCK_FLAGS, Record};
+use crate::view::{Contender, View};
 use crate::{Moment, Op, SessionId};
 
 /// A session's membership, as an operator was shown it.
@@ -46,7 +47,7 @@ impl Membership {
         }
         let contender = view.contender(&session);
         let part = match (view.record().is_some_and(|record| record.slots_of(&session) > 0), contender) {
-            (true, None) if !view.is_alive(&session) && !view.is_filtered() => MembershipKind::Dead,
+            (true, None) if view.lives(&session) == Some(false) => MembershipKind::Dead,
             (true, _) => MembershipKind::Holds,
             // A contender key that says `held` belongs to a holder that was removed and has not noticed yet.
             (false, Some(one)) if !one.says_held() => MembershipKind::Waits,
@@ -68,6 +69,10 @@ impl Membership {
 pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Option<Write> {
     let mut entry = view.entry_of(&membership.session).filter(|entry| entry.evicted_by.is_none())?.clone();
     entry.evicted_by = Some(by.to_owned());
+    // This write changes the index by which the owner's token is known.
+    let contender = view.contender(&membership.session);
+    let index = contender.map(|one| one.modify_index).or(view.single().map(|single| single.index));
+    entry.token = entry.token.or(index.filter(|_| entry.state == WaiterState::Held));
     if let Some(single) = view.single() {
         let (key, value, index) = (view.lock_key(), entry.encode(), single.index);
         let check = Op::CheckIndex { key: key.clone(), index };
@@ -76,18 +81,19 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
         return Some(Write::of(vec![check, lock]));
     }
     let (key, value) = (view.contender_key(&membership.session), entry.encode());
-    let index = view.contender(&membership.session)?.modify_index;
+    let index = contender?.modify_index;
     let flags = view.record().map_or(0, Record::flags);
     let mark = Op::Cas { key, value, flags, index };
     let lock = match (membership.part, view.record()) {
         // A contender key may say `held` only while `.lock` lists the session: other clients rely on that.
         (MembershipKind::Holds, _) => vec![Op::CheckIndex { key: view.lock_key(), index: view.lock_index() }],
-        // A client that grants a slot by name would overwrite the mark unseen.
-        (MembershipKind::Waits, Some(record)) if record.next.contains(&membership.session) => {
-            let mut draft = Draft::new(view, record.clone(), "", None);
-            draft.leave_key_to_caller(&membership.session);
-            draft.publish_handoffs(&line_without(view, &membership.session));
-            draft.write(false).map(|write| write.ops).unwrap_or_default()
+        // A client that offers a slot by name would overwrite the mark unseen.
+        (MembershipKind::Waits, Some(record)) if record.next().contains(&membership.session) => {
+            let mut line = line::in_order(view, None);
+            line.retain(|one| *one.session != membership.session);
+            let mut draft = Draft::new(view, record.clone(), "");
+            draft.publish(&line);
+            draft.finish().map(|write| write.ops).unwrap_or_default()
         }
         (MembershipKind::Waits | MembershipKind::Dead, _) => Vec::new(),
     };
@@ -110,28 +116,16 @@ pub fn force_eviction(view: &View, membership: &Membership, wall: &str, now: Mom
         let unlock = Op::Unlock { key, value, flags, session };
         return Some(Write::of(vec![check, unlock]));
     }
-    let contender = view.contender(session);
     let delete =
-        contender.map(|one| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index });
-    let mut write = view.record().and_then(|record| {
-        let mut draft = Draft::new(view, record.clone(), wall, None);
-        draft.leave_key_to_caller(session);
-        draft.remove_holder(session);
-        let line = line_without(view, session);
-        if membership.part != MembershipKind::Waits {
-            draft.grant_free_slots(&line, &[], None, now);
-        }
-        if draft.changes() || record.next.contains(session) {
-            draft.publish_handoffs(&line);
-        }
-        draft.write(false)
-    });
-    if let Some(delete) = delete {
-        write.get_or_insert_with(|| Write::of(Vec::new())).ops.push(delete);
+        |one: &Contender| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index };
+    let delete = view.contender(session).map(delete);
+    let Some(record) = view.record() else { return Some(Write::of(vec![delete?])) };
+    let mut draft = Draft::new(view, record.clone(), wall);
+    let freed = draft.remove_holder(session);
+    let Served { mut draft, line, .. } = serve::for_operator(draft, Some(session), &freed, now);
+    if draft.changes() || record.next().contains(session) {
+        draft.publish(&line);
     }
-    write
-}
-
-fn line_without<'a>(view: &'a View, session: &SessionId) -> Vec<Waiter<'a>> {
-    queue::in_order(view, None).into_iter().filter(|one| one.session != session).collect()
+    draft.ops.extend(delete);
+    draft.finish()
 }

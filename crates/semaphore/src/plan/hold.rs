@@ -1,61 +1,84 @@
-//! Hold planning: what a holder writes for the waiters, and in its own contender key.
+//! Hold planning: what a holder writes for others, and in its own contender key.
 
-use super::{Draft, Plan, PlanInput, PlanOutcome, Refresh, Role, Write, watch};
+use super::draft::Draft;
+use super::serve::{self, Service};
+use super::{Grant, Me, Memory, Next, Plan, Standing, Want, Watch, Write};
 use crate::contender::WaiterState;
-use crate::queue;
 use crate::record::Record;
-use crate::view::View;
+use crate::timing::{RECORD_WATCH_DELAY, WATCH_DELAY};
+use crate::view::{Contender, View};
 use crate::{Moment, Op};
 
-/// Plans of a holder for the other participants.
-pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Moment) -> Plan {
-    let role = Role::Holding;
-    let mut plan = Plan { watch: watch::holding(view, input, now), role, ..Plan::new(PlanOutcome::Holding) };
-    plan.recheck(watch::settles_at(input, role, now));
-    let sets_limit = input.sets_limit(&record);
-    if view.is_filtered() {
-        // Write nothing if keys are hidden from the token.
-        return plan;
+/// The largest number of taken slots with which a holder watches `.lock`: each release wakes all holders that do.
+const MAX_WATCHED_SLOTS: u32 = 4;
+
+/// Plans of a holder.
+pub(super) fn keep(
+    view: &View,
+    record: Record,
+    own: &Contender,
+    me: Me<'_>,
+    memory: Memory<'_>,
+    now: Moment,
+) -> Plan {
+    let entry = own.entry.as_ref();
+    let token = entry.and_then(|entry| entry.token).unwrap_or(own.modify_index);
+    let indexes = entry.map_or_else(|| record.indexes_of(me.session), |entry| entry.indexes.clone());
+    let grant = Grant { token: Some(token), indexes };
+    let since = memory.held_since.unwrap_or(now);
+    let settled = since + WATCH_DELAY <= now;
+    let settles = (!settled && memory.held_since.is_some()).then_some(since + WATCH_DELAY);
+    let plan = |next| Plan::new(Standing::Holds(grant.clone()), next).again(settles);
+    let sets_limit = memory.sets_limit(&record, me);
+    // Other clients serve the waiters: here they have not, or this one took its slots together with others and left the rest. Beside
+    // foreign clients, each waiter acts for itself.
+    let looks = memory.confirms || me.together.is_some();
+    let unserved = looks && record.free() > 0 && record.is_attended();
+    let dead = record.holders.iter().any(|holder| view.is_missing(holder));
+    let is_news = memory.settled_at != Some(view.lock_index());
+    let due = memory.sightings.first_due(me.settings.prune_delay);
+    if !view.is_listed() && ((sets_limit || unserved || dead) && is_news || due.is_some_and(|at| at <= now)) {
+        return plan(Next::Read(Want::All));
     }
-    if !view.is_complete() {
-        // Free slots beside a handoff list: the client that was to grant them has not.
-        let unserved = record.limit > record.taken()
-            && (input.confirmed && record.has_lookout || input.follows_up)
-            || input.follows_up && view.has_foreign();
-        plan.refresh = (sets_limit || unserved).then_some(Refresh::Prefix);
-        plan.write = sign(view, record.flags(), input, now).filter(|_| plan.refresh.is_none());
-        return plan;
+    if view.is_listed() && !view.is_filtered() {
+        let mut draft = Draft::new(view, record.clone(), me.wall);
+        memory.set_limit(&mut draft.record, me);
+        let mut served = serve::serve(draft, Service::of_other(me, memory.sightings), &[], now);
+        served.draft.delete_leftovers();
+        let again = served.again;
+        if let Some(write) = served.draft.finish() {
+            return plan(Next::Write(write)).again(again);
+        }
     }
-    let signed = sign(view, record.flags(), input, now);
-    let mut draft = Draft::new(view, record, input.wall, Some(input));
-    if sets_limit {
-        draft.record.limit = input.settings.limit;
+    if let Some(write) =
+        sign(view, &record, own, &grant, me).filter(|_| settled && memory.held_since.is_some())
+    {
+        return plan(Next::Write(write));
     }
-    plan.recheck(draft.prune(input, now));
-    let line = queue::in_order(view, None);
-    plan.recheck(draft.grant_free_slots(&line, &[], input.free_since, now));
-    if draft.changes() || draft.has_stale_handoffs(&line) {
-        draft.publish_handoffs(&line);
-    }
-    draft.set_lookout(&line);
-    draft.delete_leftovers();
-    plan.write = draft.write(!sets_limit && !input.follows_up).or(signed);
-    plan
+    let small = record.is_attended() && record.taken() <= MAX_WATCHED_SLOTS;
+    let watches =
+        (settled || memory.held_since.is_none()).then(|| Watch::contender(view, me.session)).flatten();
+    let record_at = since + RECORD_WATCH_DELAY;
+    let of_record = (small && record_at <= now).then(|| Watch::lock(view));
+    plan(Next::Wait(watches.into_iter().chain(of_record).collect()))
+        .again(due)
+        .again((small && record_at > now).then_some(record_at))
 }
 
-/// Completes a holder's contender key, after a grant by name: the identity for people, and the slot indexes. Other clients write that key
-/// only to take the slots away, so that its own index is a sufficient guard. A short hold does not pay for this write.
-pub(super) fn sign(view: &View, flags: u64, input: PlanInput<'_>, now: Moment) -> Option<Write> {
-    let contender = view.contender(input.session)?;
-    let mut entry = input.entry(WaiterState::Held, input.held?.to_vec());
-    if let Some(stored) = &contender.entry {
+/// Completes a holder's contender key, as after a change of the configuration. Other clients write that key only to take the slots
+/// away, so that its own index is a sufficient guard. A short hold does not pay for this write.
+fn sign(view: &View, record: &Record, own: &Contender, grant: &Grant, me: Me<'_>) -> Option<Write> {
+    let mut entry = me.entry(WaiterState::Held, grant.indexes.clone());
+    entry.token = grant.token;
+    let stored = own.entry.as_ref();
+    if let Some(stored) = stored {
         entry.since.clone_from(&stored.since);
-        entry.beside = stored.beside;
+        (entry.beside, entry.token) = (stored.beside, stored.token);
     }
-    let differs = contender.entry.as_ref() != Some(&entry);
-    let settled = watch::settles_at(input, Role::Holding, now).is_none();
-    (differs && settled).then(|| {
-        let (key, index) = (view.contender_key(input.session), contender.modify_index);
-        Write::of(vec![Op::Cas { key, value: entry.encode(), flags, index }])
-    })
+    if stored == Some(&entry) {
+        return None;
+    }
+    entry.token = grant.token;
+    let (key, index) = (view.contender_key(me.session), own.modify_index);
+    Some(Write::of(vec![Op::Cas { key, value: entry.encode(), flags: record.flags(), index }]))
 }

@@ -1,28 +1,93 @@
-//! Join planning: the first write of a client that knows nothing of the semaphore yet.
+//! Join planning: the first write of a client that has no contender key.
 
-use super::{PlanInput, Write};
-use crate::Op;
+use super::draft::Draft;
+use super::serve::{self, Service};
+use super::{Me, Memory, Next, Own, Plan, Want, Watch, Write, occupied};
 use crate::contender::WaiterState;
-use crate::settings::{LimitPolicy, Settings};
+use crate::record::Record;
+use crate::view::{View, contender_key};
+use crate::{Moment, Op, SessionId};
 
-/// The transaction by which a newcomer joins the queue before it has read anything: it locks the contender key and reads `.lock`. Mostly
-/// `.lock` is all that the newcomer has to know, so that the cost of joining does not depend on the number of clients. `None` if the
-/// newcomer has to list first: a client that tries once, or that refuses another limit, must not be granted a slot meanwhile, and the
-/// waiters behind one with a priority have to learn of it.
-pub fn join(prefix: &str, input: PlanInput<'_>) -> Option<Write> {
-    let Settings { priority, limit_policy, form, .. } = input.settings;
-    let plain = *priority == 0 && *limit_policy != LimitPolicy::Refuse && input.together.is_none();
-    if !plain || input.settings.is_lock() || input.settings.try_once() || input.resumed {
-        return None;
+/// The maximum number of holders whose contender keys a client reads besides its own and `.lock`.
+const MAX_LOOKS: usize = 4;
+
+/// Plans of a client that stands in no queue.
+///
+/// Where slots are free and nobody waits, it takes its slots by one write. Else it joins by a write that touches no key which others write,
+/// so that many clients join without a conflict. A client that tries once joins no queue.
+pub(super) fn ask(view: &View, record: Record, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+    if let Some(why) = occupied(view, me.session) {
+        let key = view.contender_key(me.session);
+        let after = view.in_place_of(me.session).map_or(0, |occupied| occupied.index);
+        let plan = Plan::blocked(view, me, memory, now, why);
+        return Plan { next: Next::Wait(vec![Watch { key, after }]), ..plan };
     }
-    let (key, session) = (format!("{prefix}/{}", input.session), input.session.clone());
-    let value = input.entry(WaiterState::Waiting, Vec::new()).encode();
-    let ops = vec![
-        // A write of an earlier process may still be under way.
-        Op::CheckNotExists { key: key.clone() },
-        Op::Lock { key, value, flags: form.flags(), session },
-        // A read of a key that does not exist would fail the transaction.
-        Op::List { prefix: format!("{prefix}/.lock") },
-    ];
-    Some(Write::of(ops))
+    let room = record.free() >= me.settings.slots;
+    if view.is_listed() && !view.is_filtered() {
+        return take_or_join(view, record, me, memory, now);
+    }
+    let is_plain = !record.is_attended() && record.hints.is_some() && !memory.sets_limit(&record, me);
+    if room && is_plain && !memory.lost_race && !me.had {
+        let mut draft = Draft::new(view, record.clone(), me.wall);
+        if draft.take_free(&me) {
+            let own = draft.own(&me);
+            let mut write = Write { own, ..draft.finish().unwrap_or_default() };
+            // Of holders that it leaves beside itself.
+            write.ops.extend(read_holders(view, &record, me));
+            return Plan::waits(true, Next::Write(write));
+        }
+    }
+    let lists = me.settings.try_once() || me.had;
+    Plan::waits(room, if lists { Next::Read(Want::All) } else { Next::Write(join(view, &record, me)) })
+}
+
+/// The write of a draft that takes the client's own slots.
+pub(super) fn take(draft: Draft<'_>, me: &Me<'_>) -> Next {
+    let own = draft.own(me);
+    match draft.finish() {
+        Some(write) => Next::Write(Write { own, ..write }),
+        None => Next::Wait(Vec::new()),
+    }
+}
+
+fn take_or_join(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+    memory.set_limit(&mut record, me);
+    let draft = Draft::new(view, record.clone(), me.wall);
+    let served = serve::serve(draft, Service::of_waiter(me, memory.sightings), &[], now);
+    let has_own = served.draft.holds(me.session);
+    let turn = served.leaves_a_turn();
+    if has_own {
+        return Plan::waits(true, take(served.draft, &me));
+    }
+    if me.settings.try_once() {
+        // While a foreign client has its turn, which is short, the slot may yet be left over.
+        return Plan::waits(turn, Next::Wait(Vec::new())).again(served.again.filter(|_| turn));
+    }
+    Plan::waits(turn, Next::Write(join(view, &record, me)))
+}
+
+/// The transaction by which a client joins the queue, at its end. It reads `.lock` as it is then, and some holders' keys: a newcomer sees
+/// dead holders and offers at once.
+fn join(view: &View, record: &Record, me: Me<'_>) -> Write {
+    let mut draft = Draft::new(view, record.clone(), me.wall);
+    draft.rejoin(&me, me.entry(WaiterState::Waiting, Vec::new()));
+    let reads = me.read_own().into_iter().chain(read_holders(view, record, me));
+    let ops = draft.ops.into_iter().chain(reads).collect();
+    Write { own: Own::Joins, ..Write::of(ops) }
+}
+
+fn read_holders(view: &View, record: &Record, me: Me<'_>) -> impl Iterator<Item = Op> {
+    let prefix = view.prefix().to_owned();
+    looks(record, me.session).into_iter().map(move |one| Op::List { prefix: contender_key(&prefix, &one) })
+}
+
+/// The holders whose keys are worth a look: different clients look at different ones.
+pub(crate) fn looks(record: &Record, me: &SessionId) -> Vec<SessionId> {
+    let mut holders: Vec<_> = record.holders.iter().filter(|holder| *holder != me).cloned().collect();
+    holders.dedup();
+    let first = me.as_str().bytes().map(usize::from).sum::<usize>();
+    let turn = first.checked_rem(holders.len()).unwrap_or_default();
+    holders.rotate_left(turn);
+    holders.truncate(MAX_LOOKS);
+    holders
 }

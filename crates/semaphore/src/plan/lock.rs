@@ -3,7 +3,7 @@
 //! One write acquires the lock and one releases it. Consul reports neither the waiters nor the end of a lock-delay, so there is no
 //! queue. While Consul refuses the free lock, which is in lock-delay, the waiter tries again once a second.
 
-use super::{Plan, PlanInput, PlanOutcome, Role, Write, watch};
+use super::{Grant, Leave, Me, Memory, Next, Own, Plan, Standing, Watch, Write};
 use crate::Primitive;
 use crate::contender::WaiterState;
 use crate::record::LOCK_FLAGS;
@@ -11,22 +11,21 @@ use crate::view::View;
 use crate::{Moment, Op, SessionId};
 
 /// Plans to acquire the lock, to wait for it, or to hold it.
-pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
+pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
     let single = view.single();
-    let watch = || single.map(|_| watch::lock(view)).into_iter().collect();
-    let waiting =
-        |room| Plan { role: Role::Head, watch: watch(), ..Plan::new(PlanOutcome::NotHolding { room }) };
-    if view.is_owner(input.session) {
-        return Plan { role: Role::Holding, watch: watch(), ..Plan::new(PlanOutcome::Holding) };
+    let watch = Next::Wait(single.map(|_| Watch::lock(view)).into_iter().collect());
+    if let Some(own) = single.filter(|_| view.is_owner(me.session)) {
+        let token = own.entry.as_ref().and_then(|entry| entry.token).unwrap_or(own.index);
+        return Plan::new(Standing::Holds(Grant { token: Some(token), indexes: vec![0] }), watch);
     }
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
-        return Plan::blocked(view, wrong.clone());
+        return Plan::blocked(view, me, memory, now, wrong.clone());
     }
     if single.is_some_and(|single| single.owner.is_some()) {
-        return waiting(false);
+        return Plan::waits(false, watch);
     }
-    if let Some(until) = input.delayed_until.filter(|until| *until > now) {
-        return Plan { recheck: Some(until), ..waiting(false) };
+    if let Some(until) = memory.delayed_until.filter(|until| *until > now) {
+        return Plan::waits(false, watch).again([until]);
     }
     let key = view.lock_key();
     // Another process of the same session may acquire it at the same time, and Consul would accept both.
@@ -34,14 +33,20 @@ pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         Some(single) => Op::CheckIndex { key: key.clone(), index: single.index },
         None => Op::CheckNotExists { key: key.clone() },
     };
-    let op = Op::Lock { key, value: input.value(), flags: LOCK_FLAGS, session: input.session.clone() };
-    Plan { write: Some(Write::of(vec![guard, op])), ..waiting(true) }
+    // The value names the holder for people.
+    let value = me.entry(WaiterState::Held, vec![0]).encode();
+    let op = Op::Lock { key, value, flags: LOCK_FLAGS, session: me.session.clone() };
+    let own = Own::Holds(Grant { token: None, indexes: vec![0] });
+    Plan::waits(true, Next::Write(Write { own, ..Write::of(vec![guard, op]) }))
 }
 
 /// Plans to release the lock.
-pub(super) fn leave(view: &View, input: PlanInput<'_>) -> Plan {
-    let stays = matches!(input.settings.primitive, Primitive::Lock { stays: true });
-    Plan { write: release(view, input.session, stays), ..Plan::new(PlanOutcome::NotHolding { room: false }) }
+pub(super) fn leave(view: &View, me: Me<'_>) -> Leave {
+    let stays = matches!(me.settings.primitive, Primitive::Lock { stays: true });
+    match release(view, me.session, stays) {
+        Some(write) => Leave::Write(Write { own: Own::Leaves, ..write }),
+        None => Leave::Gone,
+    }
 }
 
 /// The transaction that releases the lock, and deletes its key unless it `stays`; `None` where the session does not have it.
@@ -60,11 +65,4 @@ pub(super) fn release(view: &View, session: &SessionId, stays: bool) -> Option<W
         vec![Op::CheckSession { key: key.clone(), session }, Op::DeleteCas { key, index }]
     };
     Some(Write::of(ops))
-}
-
-impl PlanInput<'_> {
-    /// The value of the key, which names the holder for people.
-    fn value(&self) -> Vec<u8> {
-        self.entry(WaiterState::Held, vec![0]).encode()
-    }
 }

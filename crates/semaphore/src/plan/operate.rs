@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Draft, Write, draft, hidden_keys_error, no_semaphore};
+use super::draft::{Draft, MAX_LEFTOVERS};
+use super::serve;
+use super::{Write, hidden_keys_error, no_semaphore};
 use crate::contender::Entry;
-use crate::queue;
-use crate::queue::Waiter;
+use crate::line::{self, Waiter};
 use crate::record::{Record, excerpt};
 use crate::view::Leftover;
 use crate::view::{LockKeyState, View};
@@ -15,7 +16,7 @@ use crate::{Moment, Op, SessionId};
 /// higher limit, or for a `.lock` in a format that can express its request.
 pub fn queue(view: &View) -> Vec<(SessionId, bool)> {
     let is_served = |one: &Waiter<'_>| view.record().is_none_or(|record| one.is_served_by(record));
-    let line = queue::in_order(view, None);
+    let line = line::in_order(view, None);
     line.iter().map(|one| (one.session.clone(), is_served(one))).collect()
 }
 
@@ -46,43 +47,16 @@ pub fn check_visible(view: &View) -> Result<(), String> {
     if view.is_filtered() { Err(hidden_keys_error(view.prefix(), "write")) } else { Ok(()) }
 }
 
-/// Returns the transaction that changes the limit and hands the slots that become free to waiters; `None` where there is
-/// nothing to do. One transaction grants a bounded number of slots: apply it to the view and call this function again.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use slotkeeper_semaphore::{Moment, Pair, View, plan};
-///
-/// let lock = Pair {
-///     key: "writers/.lock".into(),
-///     value: br#"{"Limit":2,"Holders":[]}"#.to_vec(),
-///     flags: 0,
-///     session: None,
-///     times_locked: 0,
-///     create_index: 7,
-///     modify_index: 7,
-/// };
-/// let mut view = View::new("writers", vec![lock], 7);
-/// let now = Moment::from_boot(Duration::from_secs(1));
-/// let write = plan::set_limit(&view, 5, "2026-01-02T03:04:05Z", now)?.expect("another limit");
-/// view.apply(&write.ops, 8); // Consul has committed it at index 8.
-/// assert_eq!(view.record().unwrap().limit, 5);
-/// # Ok::<(), String>(())
-/// ```
+/// Returns the transaction that changes the limit and offers the slots that become free to waiters; `None` where there is nothing to do. One
+/// transaction makes a bounded number of offers: list again, and call this function again.
 ///
 /// # Errors
 ///
 /// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
 pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Option<Write>, String> {
-    let mut draft = Draft::new(view, existing_record(view)?.clone(), wall, None);
+    let mut draft = Draft::new(view, existing_record(view)?.clone(), wall);
     draft.record.limit = limit;
-    let line = queue::in_order(view, None);
-    draft.grant_free_slots(&line, &[], None, now);
-    if draft.changes() {
-        draft.publish_handoffs(&line);
-    }
-    Ok(draft.write(false))
+    Ok(serve::for_operator(draft, None, &[], now).draft.finish())
 }
 
 /// The transaction that prunes the dead holders among `whom`, hands the freed slots off, and deletes keys that ended sessions have left;
@@ -97,15 +71,11 @@ pub fn prune(
     wall: &str,
     now: Moment,
 ) -> Result<Option<Write>, String> {
-    let mut draft = Draft::new(view, existing_record(view)?.clone(), wall, None);
-    draft.prune_among(whom);
-    let line = queue::in_order(view, None);
-    draft.grant_free_slots(&line, &[], None, now);
-    if draft.changes() {
-        draft.publish_handoffs(&line);
-    }
-    draft.delete_leftovers();
-    Ok(draft.write(false))
+    let mut draft = Draft::new(view, existing_record(view)?.clone(), wall);
+    draft.prune(view.dead().into_iter().filter(|holder| whom.contains(*holder)));
+    let mut served = serve::for_operator(draft, None, &[], now);
+    served.draft.delete_leftovers();
+    Ok(served.draft.finish())
 }
 
 /// The transaction that deletes a semaphore without holders and waiters, or a single-key lock without a holder, and keys that ended
@@ -144,13 +114,10 @@ pub fn destroy(
     if view.lock_index() != index {
         return Err(format!("{key} was changed before the confirmation; inspect it again"));
     }
-    let leftovers = view.leftovers.iter().take(draft::MAX_LEFTOVERS);
-    let sweep = leftovers.map(|Leftover { key, index }| Op::DeleteCas { key: key.clone(), index: *index });
-    let last = view.leftovers.len() <= draft::MAX_LEFTOVERS;
+    let sweep = view.leftovers.iter().take(MAX_LEFTOVERS).map(Leftover::delete);
+    let last = view.leftovers.len() <= MAX_LEFTOVERS;
     let own = if last { Op::DeleteCas { key, index } } else { Op::CheckIndex { key, index } };
-    let offered = Op::DeleteCas { key: view.offered_key(), index: view.offered.1 };
-    let offered = (last && view.offered.1 > 0).then_some(offered);
-    Ok(Some(Write::of(std::iter::once(own).chain(sweep).chain(offered).collect())))
+    Ok(Some(Write::of(std::iter::once(own).chain(sweep).collect())))
 }
 
 /// Fails with the names of holders and waiters, and of dead holders.
@@ -160,7 +127,8 @@ fn refuse_in_use(
     known: &dyn Fn(&SessionId) -> Option<String>,
 ) -> Result<(), String> {
     let holders: BTreeSet<_> = record.holders.iter().collect();
-    let (live, dead): (Vec<_>, Vec<_>) = holders.iter().copied().partition(|holder| view.is_alive(holder));
+    let (live, dead): (Vec<_>, Vec<_>) =
+        holders.iter().copied().partition(|holder| view.lives(holder) != Some(false));
     // A holder that was removed joins the queue again as soon as it notices.
     let waits = |session: &&SessionId| !holders.contains(session);
     let waiting: Vec<_> = view.contenders.iter().map(|one| &one.session).filter(waits).collect();

@@ -1,138 +1,125 @@
-//! Release planning: what a client writes when it leaves, as a holder or as a waiter.
+//! Release planning: what a client writes when it leaves, as a holder or as a waiter, and what it owes to others afterwards.
 
-use super::draft::handoffs::HandOff;
-use super::{Draft, Plan, PlanInput, PlanOutcome, Refresh, Write, lock};
-use crate::contender::WaiterState;
-use crate::queue;
-use crate::settings::Settings;
+use super::draft::Draft;
+use super::serve::{self, Served, Service};
+use super::{Me, Next, Own, Plan, Want, Write, lock};
+use crate::record::Record;
+use crate::sightings::Sightings;
 use crate::view::View;
 use crate::{Moment, Op, SessionId};
+use std::time::Duration;
 
-/// Plans to leave. One transaction takes the session out of `.lock`, deletes its contender key and hands its slots off. A plan
-/// without a write and without a refresh means that the client has left.
-pub fn leave(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
-    if input.settings.is_lock() {
-        return lock::leave(view, input);
+/// What a client that leaves does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// Read this first.
+    Read(Want),
+    /// Commit this.
+    Write(Write),
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// Plans to leave. One transaction takes the session out of `.lock`, deletes its contender key and offers its slots to the next waiters.
+pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings, now: Moment) -> Leave {
+    if me.settings.is_lock() {
+        return lock::leave(view, me);
     }
-    let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
-    if view.was_granted(input.session) {
-        return Plan { refresh: Some(Refresh::LockKey), ..plan };
-    }
-    let contender = view.contender(input.session);
-    let Some(stored) = view.record().filter(|record| record.slots_of(input.session) > 0) else {
-        return leave_line(view, input, now);
+    let own = view.contender(me.session);
+    let left = |write: Option<Write>| match write {
+        Some(write) => Leave::Write(Write { own: Own::Leaves, ..write }),
+        None => Leave::Gone,
     };
-    // If the slots are lost already, the contender key still has the indexes.
-    let own = view.entry_of(input.session).map(|entry| entry.indexes.as_slice()).unwrap_or_default();
-    // If the contender key is gone, other clients took the indexes for free. Only a listing shows the free ones.
-    let known = contender.is_some() || view.is_complete();
-    let held = input.held.unwrap_or_default();
-    let freed = if held.is_empty() || !known { own } else { held };
-    let mut draft = Draft::new(view, stored.clone(), input.wall, Some(input));
-    draft.remove_holder(input.session);
-    if view.is_complete() {
-        draft.prune(input, now);
-        let line = queue::in_order(view, None);
-        draft.grant_free_slots(&line, freed, input.free_since, now);
-        draft.publish_handoffs(&line);
-    } else if draft.hand_off(freed) == HandOff::Unknown {
-        plan.refresh = Some(Refresh::Prefix);
-        return plan;
-    }
-    if let Some(contender) = contender {
-        draft.delete(contender);
-    }
-    plan.write = draft.write(false);
-    plan
-}
-
-/// Plans of a waiter that leaves: its contender key is deleted, and if it was the lookout, another waiter becomes it. A client that has
-/// left serves a waiter that joined meanwhile.
-fn leave_line(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
-    let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
-    let contender = view.contender(input.session);
-    let watches = must_list_to_leave(view, input.session, input.settings);
-    if contender.is_some() && watches && !view.is_complete() && !view.is_filtered() {
-        plan.refresh = Some(Refresh::Prefix);
-        return plan;
-    }
-    // Guarded, since another client may grant the slot at this moment. Consul accepts any index for a key that is gone, which may have been
-    // a holder's before.
-    let deleted = contender.map(|one| {
-        let (key, index) = (view.contender_key(input.session), one.modify_index);
-        [Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]
-    });
-    let tends = (view.is_complete() && (watches || input.follows_up)).then(|| {
-        let mut draft = Draft::new(view, view.record()?.clone(), input.wall, Some(input));
-        draft.prune(input, now);
-        let line: Vec<_> =
-            queue::in_order(view, None).into_iter().filter(|one| one.session != input.session).collect();
-        draft.grant_free_slots(&line, &[], input.free_since, now);
-        if draft.changes() || draft.has_stale_handoffs(&line) || draft.record.next.contains(input.session) {
-            draft.publish_handoffs(&line);
+    let record = view.record().filter(|record| record.slots_of(me.session) > 0);
+    let Some(record) = record else {
+        let Some(own) = own else {
+            // A newcomer has relied on its release, where its last write took the last waiter out of the count.
+            let owed =
+                view.is_listed().then(|| pass_on(view, sightings, me.settings.prune_delay, me.wall, now));
+            return left(owed.and_then(|(write, _)| write));
+        };
+        // A waiter for several slots may have kept free ones from the waiters behind it.
+        if me.settings.slots > 1 && !view.is_listed() {
+            return Leave::Read(Want::All);
         }
-        draft.set_lookout(&line);
-        draft.write(false)
-    });
-    plan.write = match (tends.flatten(), deleted) {
-        (None, None) => None,
-        (None, Some(delete)) => Some(Write::of(delete.into())),
-        (Some(write), None) => Some(write),
-        (Some(mut write), Some(delete)) => {
-            write.ops.splice(0..0, delete);
-            Some(write)
+        let mut ops = Vec::new();
+        if let Some(record) = view.record().filter(|_| view.is_listed() && me.settings.slots > 1) {
+            let draft = Draft::new(view, record.clone(), me.wall);
+            let served = serve::serve(draft, Service::of_other(me, sightings), &[], now);
+            ops.extend(served.draft.finish().map(|write| write.ops).unwrap_or_default());
+            ops.retain(|op| op.key() != view.contender_key(me.session) && !matches!(op, Op::List { .. }));
         }
+        let (key, index) = (view.contender_key(me.session), own.modify_index);
+        // Guarded, since another client may offer slots at this moment. Consul accepts any index for a key that is gone.
+        ops.extend([Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]);
+        return left(Some(Write::of(ops)));
     };
-    plan
+    let mut draft = Draft::new(view, record.clone(), me.wall);
+    let freed = draft.remove_holder(me.session);
+    if view.is_listed() {
+        let Served { mut draft, line, .. } =
+            serve::serve(draft, Service::of_other(me, sightings), &freed, now);
+        draft.publish(&line);
+        if let Some(own) = own {
+            draft.delete(own);
+        }
+        return left(draft.finish());
+    }
+    if !draft.offer_by_name(&freed) {
+        return Leave::Read(Want::All);
+    }
+    if let Some(own) = own {
+        draft.delete(own);
+    }
+    left(draft.finish())
 }
 
-/// Whether a waiter has to list before it leaves: it is the lookout, or it wants several slots and may have kept free ones from the waiters
-/// behind it. Beside foreign clients it may be the first slotkeeper client.
-pub fn must_list_to_leave(view: &View, session: &SessionId, settings: &Settings) -> bool {
-    let entry = view.contender(session).and_then(|one| one.entry.as_ref());
-    let told = view.is_lookout(session);
-    let shared =
-        view.is_listed() && view.has_foreign() && entry.is_some_and(|entry| entry.together.is_empty());
-    told || shared
-        || settings.slots > 1
-        || view.record().is_some_and(|record| record.next.last() == Some(session))
+/// The transaction that serves a queue on behalf of nobody in it, and when to look again: what a client that has left owes to those to whom
+/// it made offers.
+pub fn pass_on(
+    view: &View,
+    sightings: &Sightings,
+    prune_delay: Duration,
+    wall: &str,
+    now: Moment,
+) -> (Option<Write>, Option<Moment>) {
+    let Some(record) = view.record() else { return (None, None) };
+    let service = Service { me: None, sightings, prune_delay, without: None };
+    let served = serve::serve(Draft::new(view, record.clone(), wall), service, &[], now);
+    (served.draft.finish(), served.again)
 }
 
-/// The transaction by which the lookout hands its task on and stays a waiter; `None` if the session is not the lookout.
-pub fn resign(view: &View, input: PlanInput<'_>) -> Option<Write> {
-    let record = view.record().filter(|record| record.has_lookout && view.is_lookout(input.session))?;
-    let mut draft = Draft::new(view, record.clone(), input.wall, Some(input));
-    draft.record.has_lookout = false;
-    draft.write_own(input.entry(WaiterState::Waiting, Vec::new()));
-    draft.write(false)
+/// Releases a share of the wanted slots. A transaction of its own does it.
+pub(super) fn give_up(view: &View, record: Record, me: Me<'_>) -> Plan {
+    let mut draft = Draft::new(view, record, me.wall);
+    draft.remove_holder(me.session);
+    let room = draft.record.free() >= me.settings.slots;
+    Plan::waits(room, draft.finish().map_or(Next::Read(Want::All), Next::Write))
 }
 
 /// The transaction that releases what a session still has, after its process has ended; `None` if it has nothing. It removes the session
-/// from `.lock`, deletes its contender key and hands its slots off. The key of a lock is deleted unless it `stays`. Nothing is written if the
-/// session no longer has its key locked.
+/// from `.lock`, deletes its contender key and offers its slots to others. The key of a lock is deleted unless it `stays`. Nothing is
+/// written if the session no longer has its key locked.
 pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: Moment) -> Option<Write> {
     if view.single().is_some() {
         return lock::release(view, session, stays);
     }
-    let contender = view.contender(session)?;
+    let index = view.contender(session)?.modify_index;
     let key = view.contender_key(session);
     let check = Op::CheckSession { key: key.clone(), session: session.clone() };
-    let taken_out = view.record().filter(|record| record.slots_of(session) > 0).and_then(|record| {
-        let freed = contender.entry.as_ref().map(|entry| entry.indexes.as_slice()).unwrap_or_default();
-        let mut draft = Draft::new(view, record.clone(), wall, None);
-        draft.remove_holder(session);
-        // By the record before the write, in which the session is a holder and not in the queue.
-        let line = queue::in_order(view, None);
-        draft.grant_free_slots(&line, freed, None, now);
-        draft.publish_handoffs(&line);
-        draft.write(false)
-    });
-    // A waiter has a contender key alone, unless another client grants it a slot at this moment.
-    let index = contender.modify_index;
-    let gone = match &taken_out {
-        Some(_) => Op::Delete { key },
-        None => Op::DeleteCas { key, index },
+    let Some(record) = view.record().filter(|record| record.slots_of(session) > 0) else {
+        // A waiter has a contender key alone, unless another client offers it a slot at this moment.
+        return Some(Write::of(vec![check, Op::DeleteCas { key, index }]));
     };
-    let changes = taken_out.map(|write| write.ops).unwrap_or_default();
-    Some(Write::of(std::iter::once(check).chain(changes).chain([gone]).collect()))
+    let mut draft = Draft::new(view, record.clone(), wall);
+    let freed = draft.remove_holder(session);
+    let sightings = Sightings::default();
+    let service =
+        Service { me: None, sightings: &sightings, prune_delay: Duration::ZERO, without: Some(session) };
+    let Served { mut draft, line, .. } = serve::serve(draft, service, &freed, now);
+    draft.publish(&line);
+    draft.ops.push(Op::Delete { key });
+    let mut write = draft.finish()?;
+    write.ops.insert(0, check);
+    Some(write)
 }

@@ -34,53 +34,6 @@ fn keeps_spelling_of_names() {
 }
 
 #[test]
-fn an_identity_in_the_handoff_list_is_as_in_words() {
-    let some = |text: &str| Some(text.to_owned());
-    let host = Identity { host: some("vm"), user: some("root"), ..Identity::default() };
-    let pod = Identity { pod: some("loader-7"), ..host.clone() };
-    for who in [
-        Identity { name: some("import"), pid: Some(7), ..host.clone() },
-        Identity { pid: Some(7), ..host.clone() },
-        Identity { namespace: some("batch"), name: some("import"), ..pod.clone() },
-        Identity { name: some("import"), ..Identity::default() },
-        host,
-        pod,
-    ] {
-        let mut record = Record::new(Form::List, 1);
-        record.set_next(vec!["a".into()], |_| Some(&who));
-        let decoded = Record::decode(&record.encode(), 0).unwrap();
-        assert_eq!(decoded.next_who(&"a".into()).unwrap().in_words(), who.in_words());
-    }
-}
-
-#[test]
-fn identities_of_the_handoff_list_are_bounded_and_go_with_their_sessions() {
-    let long = "n".repeat(400);
-    let who = |name: &str| format!(r#"["{name}","vm",7]"#);
-    let value = |next: &str, who: &str| {
-        format!(r#"{{"Limit":1,"Holders":[],"Next":[{next}],"NextWho":{who},"Note":1}}"#)
-    };
-    let next = r#""0123456789-a","bcd""#;
-    let found = format!(r#"{{"01234567":{},"bcd":{},"gone":{}}}"#, who(&long), who("b"), who("g"));
-    let mut record = Record::decode(value(next, &found).as_bytes(), 0).unwrap();
-    let name = |record: &Record, session: &str| record.next_who(&session.into())?.name.clone();
-    assert_eq!(name(&record, "0123456789-a"), Some(format!("{}…", "n".repeat(100))));
-    assert_eq!((name(&record, "bcd").as_deref(), name(&record, "gone")), (Some("b"), None));
-    // An older client that hands off leaves the field as it is.
-    record.next.remove(0);
-    let rest = value(r#""bcd""#, r#"{"bcd":["b","vm",7]}"#);
-    assert_eq!(String::from_utf8(record.encode()).unwrap(), rest);
-    assert!(Record::decode(value(r#""bcd""#, &found).as_bytes(), 0).unwrap().agrees(&record));
-    // Without names the field is gone, and what is no map of identities counts for none.
-    record.next.clear();
-    assert_eq!(record.encode(), br#"{"Limit":1,"Holders":[],"Note":1}"#);
-    for odd in ["7", "[]", r#"{"bcd":7}"#, r#"{"bcd":["b","vm",-1]}"#, r#"{"bcd":["b","vm"]}"#] {
-        let record = Record::decode(value(r#""bcd""#, odd).as_bytes(), 0).unwrap();
-        assert_eq!((name(&record, "bcd"), record.next.len()), (None, 1), "{odd}");
-    }
-}
-
-#[test]
 fn null_holders_take_their_form_from_the_flags() {
     let found = br#"{"Limit":3,"Holders":null}"#;
     assert_eq!(Record::decode(found, 0).unwrap().form(), Form::List);
@@ -137,23 +90,57 @@ fn of_a_name_that_stands_twice_the_last_value_counts() {
 }
 
 #[test]
-fn the_hint_is_written_and_removed_and_ignored_if_invalid() {
-    let found = br#"{"Limit":1,"Holders":["a"],"Next":["b","b","c"],"Note":1}"#;
-    let mut record = Record::decode(found, 0).unwrap();
-    assert_eq!(record.next, ["b", "b", "c"].map(SessionId::from));
-    assert_eq!(record.encode(), found);
-    record.next.clear();
-    assert_eq!(record.encode(), br#"{"Limit":1,"Holders":["a"],"Note":1}"#);
-    for odd in [r#""b""#, "[1]", "null", r#"{"b":true}"#] {
-        let found = format!(r#"{{"Limit":1,"Holders":[],"Next":{odd}}}"#);
-        assert_eq!(Record::decode(found.as_bytes(), 0).unwrap().next, []);
-    }
-}
-
-#[test]
 fn counts_slots_not_sessions() {
     let record = Record::decode(br#"{"Limit":5,"Holders":["a","b","a"]}"#, 0).unwrap();
     assert_eq!((record.taken(), record.slots_of(&"a".into()), record.slots_of(&"c".into())), (3, 2, 0));
+}
+
+/// The record of the crate's front page.
+const SHOWN: &str = r#"{"Limit":2,"Holders":["5b2f","9c01"],"slotkeeper":{"of":2867728333,"after":40,"indexes":[0,1],"next":["c3d4","e5f6"],"waiting":3}}"#;
+
+#[test]
+fn hints_are_read_and_written_as_the_front_page_shows_them() {
+    assert!(include_str!("../../README.md").contains(SHOWN));
+    let record = Record::decode(SHOWN.as_bytes(), 0).unwrap();
+    assert_eq!(String::from_utf8(record.encode()).unwrap(), SHOWN);
+    assert_eq!(
+        (record.next(), record.is_attended()),
+        (["c3d4", "e5f6"].map(SessionId::from).as_slice(), true)
+    );
+    assert_eq!(record.indexes_of(&"9c01".into()), [1]);
+}
+
+#[test]
+fn a_write_of_a_client_that_does_not_know_the_hints_makes_them_invalid() {
+    let hints = |value: &str| Record::decode(value.as_bytes(), 0).unwrap().hints;
+    // It keeps the field, as it keeps others, or drops it.
+    for (before, after) in [
+        (r#""5b2f","9c01""#, r#""9c01""#),
+        (r#""5b2f","9c01""#, r#""9c01","5b2f""#),
+        (r#""Limit":2"#, r#""Limit":3"#),
+        (r#""slotkeeper""#, r#""else""#),
+        (r#""indexes":[0,1]"#, r#""indexes":[0]"#),
+        (r#"{"of""#, r#"["of"],"x":{"of""#),
+    ] {
+        assert_eq!(hints(&SHOWN.replace(before, after)), None, "{after}");
+    }
+    assert!(hints(SHOWN).is_some());
+}
+
+#[test]
+fn no_write_is_equal_to_the_one_before() {
+    let record = Record::decode(SHOWN.as_bytes(), 0).unwrap();
+    let again = record.clone().after(41);
+    assert!(record.agrees(&again) && record.encode() != again.encode());
+}
+
+#[test]
+fn hints_of_the_map_form_are_about_the_holders_in_the_order_in_which_they_are_read() {
+    let mut record = Record::new(Form::Map, 2);
+    record.holders = ["b", "a"].map(SessionId::from).into();
+    record.hints = Some(Hints { indexes: vec![1, 0], ..Hints::default() });
+    let read = Record::decode(&record.encode(), SEMAPHORE_FLAGS).unwrap();
+    assert_eq!((read.indexes_of(&"b".into()), read.indexes_of(&"a".into())), (vec![1], vec![0]));
 }
 
 proptest! {
@@ -169,10 +156,12 @@ proptest! {
         let form = if map { Form::Map } else { Form::List };
         let mut record = Record::new(form, limit);
         record.holders = holders.iter().map(SessionId::from).collect();
+        record.hints = Some(Hints { indexes: (0..record.taken()).collect(), ..Hints::default() });
         let read = Record::decode(&record.encode(), record.flags()).unwrap();
         prop_assert_eq!(read.form(), form);
         prop_assert_eq!(read.limit, limit);
         prop_assert_eq!(&read.holders, &record.holders);
+        prop_assert_eq!(&read.hints, &record.hints);
         prop_assert_eq!(read.encode(), record.encode());
     }
 }

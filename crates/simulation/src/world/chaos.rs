@@ -14,12 +14,16 @@ pub(crate) struct Chaos {
     /// An agent is killed at an exact step: after it requested a listing or `.lock`, when such an answer or that of a transaction
     /// reaches it, or when its transaction was applied and the answer is in flight.
     pub(crate) dies: f64,
-    /// All holders are killed together with the lookout, and other agents come in their stead.
-    pub(crate) joint: f64,
+    /// A node dies: all holders are killed together with the first waiters, and other agents come in their stead.
+    pub(crate) node: f64,
     /// A foreign client is killed; its session ends within a TTL.
     pub(crate) expire: f64,
     /// An agent pauses for less than the lease's margin.
     pub(crate) pause: f64,
+    /// An agent is stopped for up to three TTLs, and continued.
+    pub(crate) stop: f64,
+    /// The requests of an agent, and their answers, take up to three seconds each for up to three TTLs.
+    pub(crate) slow: f64,
     /// An agent is cut off from Consul for up to three TTLs.
     pub(crate) cut: f64,
     /// An operator deletes a contender key, destroys a session or removes a holder. The agent learns of it later, so the slots that
@@ -42,9 +46,11 @@ impl Chaos {
         lost: 0.0,
         crash: 0.0,
         dies: 0.0,
-        joint: 0.0,
+        node: 0.0,
         expire: 0.0,
         pause: 0.0,
+        stop: 0.0,
+        slow: 0.0,
         cut: 0.0,
         meddle: 0.0,
         evict: 0.0,
@@ -78,6 +84,7 @@ impl World {
         self.later(self.game.tick(), Coming::Chaos);
         // Checks with a deadline cover all agents at every tick.
         self.touched.extend(0..self.agents.len());
+        self.check_promises();
         if self.happens(self.chaos.meddle) {
             self.meddle();
             // The checks see each fault on its own: the result of one fault is the start of the next.
@@ -99,8 +106,8 @@ impl World {
         if self.happens(self.chaos.spoil) {
             self.spoil();
         }
-        if self.happens(self.chaos.joint) {
-            self.kill_holders_and_lookout();
+        if self.happens(self.chaos.node) {
+            self.kill_node();
         }
         self.kill_others();
         for place in 0..self.agents.len() {
@@ -116,6 +123,13 @@ impl World {
                 let pause = Duration::from_millis(self.rng.u64(1..999));
                 self.agents[place].paused_until = self.now + pause;
             }
+            if self.happens(self.chaos.stop / 10.0) && self.agents[place].paused_until <= self.now {
+                self.agents[place].paused_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
+                self.agents[place].stopped = true;
+            }
+            if self.happens(self.chaos.slow / 10.0) {
+                self.agents[place].slow_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
+            }
             if self.happens(self.chaos.cut / 10.0) {
                 self.agents[place].cut_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
             }
@@ -124,7 +138,7 @@ impl World {
 
     /// Kills an agent's process, and starts another one in its stead.
     pub(super) fn crash(&mut self, place: usize) {
-        if self.agents[place].keeper.has_ended() {
+        if self.agents[place].is_gone() {
             return;
         }
         // Half of the agents restart with their state file.
@@ -133,23 +147,64 @@ impl World {
         self.act(place);
     }
 
-    /// Kills all holders and the lookout at one instant, unless the last ones may still have sessions.
-    fn kill_holders_and_lookout(&mut self) {
-        let state = &self.referees[0].after;
-        let Some(record) = state.record().filter(|record| record.has_lookout && record.taken() > 0) else {
-            return;
-        };
-        let dead: HashSet<_> = record.holders.iter().chain(record.next.last()).cloned().collect();
-        if self.joint_death.is_some_and(|at| self.now.since(at) < TTL * 4) {
+    /// Kills all holders and some of the first waiters at one instant, unless the last ones may still have sessions.
+    fn kill_node(&mut self) {
+        if self.node_died.is_some_and(|at| self.now.since(at) < TTL * 4) {
             return;
         }
-        self.joint_death = Some(self.now);
+        self.node_died = Some(self.now);
+        let state = &self.referees[0].after;
+        let waiters: Vec<_> = state.queue().map(|one| one.session.clone()).collect();
+        let waiters = &waiters[..self.rng.usize(..=waiters.len())];
+        let dead: HashSet<_> = state.holders().map(|(holder, _)| holder).chain(waiters).cloned().collect();
         for place in 0..self.agents.len() {
             if self.agents[place].keeper.session().is_some_and(|session| dead.contains(session)) {
                 self.agents[place] = self.new_agent(place, None);
                 self.act(place);
             }
         }
+    }
+
+    /// Kills the first waiters, or stops them for ever, which is the same to all others; and the holders too where a node dies.
+    pub(crate) fn strike(&mut self, waiters: usize, holders: bool) {
+        let state = &self.referees[0].after;
+        let holders = state.holders().filter(|_| holders).map(|(holder, _)| holder);
+        let dead: HashSet<_> =
+            state.queue().take(waiters).map(|one| &one.session).chain(holders).cloned().collect();
+        for agent in &mut self.agents {
+            if agent.keeper.session().is_some_and(|session| dead.contains(session)) {
+                (agent.stopped, agent.paused_until) = (true, self.now + Duration::from_secs(1_000_000));
+            }
+        }
+    }
+
+    /// Plays until all agents that live have been served. Returns the time from the beginning of the game.
+    pub(crate) fn run_until_served(&mut self) -> Duration {
+        while !self.agents.iter().all(|agent| agent.is_gone() || agent.stopped) {
+            self.run(Duration::from_millis(10));
+            assert!(self.now.since(START) < Duration::from_secs(600), "seed {}: not served", self.seed);
+        }
+        self.now.since(START)
+    }
+
+    /// Plays until an agent that lives holds a slot. Returns the time from the beginning of the game.
+    pub(crate) fn run_until_holds(&mut self) -> Duration {
+        while !self.agents.iter().any(|agent| !agent.stopped && agent.is_ready()) {
+            self.run(Duration::from_millis(10));
+            assert!(self.now.since(START) < Duration::from_secs(600), "seed {}: not served", self.seed);
+        }
+        self.now.since(START)
+    }
+
+    /// Since when a holder has been dead.
+    pub(crate) fn holder_died(&self) -> Option<Duration> {
+        let referee = &self.referees[0];
+        referee.dead_for(self.now).map(|dead| self.now.since(START).saturating_sub(dead))
+    }
+
+    /// The transactions that Consul has committed, and those that it has refused because a key had changed.
+    pub(crate) fn transactions(&self) -> (u32, u32) {
+        self.transactions
     }
 
     /// Kills processes of foreign clients.
@@ -186,12 +241,6 @@ impl World {
     }
 
     fn participant(&mut self, view: &View) -> Option<plan::Membership> {
-        // The eviction of the lookout makes another waiter the lookout in the same transaction, which is the largest transaction of
-        // an eviction.
-        let lookout = view.record().filter(|record| record.has_lookout).and_then(|record| record.next.last());
-        if let Some(lookout) = lookout.filter(|_| view.has_foreign()) {
-            return plan::Membership::of(view, lookout);
-        }
         let owner = view.single().and_then(|single| single.owner.as_ref());
         let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let contenders = view.contenders.iter().map(|one| &one.session);

@@ -11,7 +11,8 @@ impl World {
         self.chaos = Chaos::CALM;
         self.open = false;
         for place in 0..self.agents.len() {
-            self.agents[place].cut_until = self.now;
+            let agent = &mut self.agents[place];
+            (agent.cut_until, agent.slow_until, agent.paused_until) = (self.now, self.now, self.now);
             let settled = self.agents[place].configuration.with_limit(self.game.limit);
             self.reload(place, settled);
         }
@@ -25,28 +26,24 @@ impl World {
         // A session may have to expire, and failed requests are retried: that takes at most a few TTLs a client.
         let unaware = if self.game.watches == Watches::Never { OTHERS } else { Duration::ZERO };
         let clients = self.agents.len() + self.foreigners.len();
-        // If the lookout died with the holders, another waiter lists within ten minutes.
         let end = self.now
             + TTL * 30
             + Duration::from_secs(1200)
             + unaware * u32::try_from(clients).expect("not many");
         while self.now < end && !self.have_all_ended() {
             self.run(TTL);
-            self.rescue();
         }
         // The sessions of killed processes expire.
         self.run(TTL * (self.game.lasts + 2));
         for (place, agent) in self.agents.iter().enumerate() {
             let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
-            assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
+            assert!(agent.is_gone(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
         }
         let waiting = self.foreigners.iter().filter(|one| !one.done).count();
         assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
         self.consul.tick(self.now);
         let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
-        // The record of offers to foreign contenders remains until the next write of an agent.
-        let stays = |key: &str| key.ends_with("/.lock") || key.ends_with("/.offered");
-        let left: Vec<_> = keys.filter(|pair| !stays(&pair.key)).collect();
+        let left: Vec<_> = keys.filter(|pair| !pair.key.ends_with("/.lock")).collect();
         assert!(left.is_empty(), "seed {}: contenders are left: {left:?}", self.seed);
         assert!(self.consul.store.sessions().found.is_empty(), "seed {}: sessions are left", self.seed);
         assert!(self.served > 0, "seed {}: no agent was served", self.seed);
@@ -54,7 +51,7 @@ impl World {
     }
 
     fn have_all_ended(&self) -> bool {
-        self.agents.iter().all(|agent| agent.keeper.has_ended()) && self.foreigners.iter().all(|one| one.done)
+        self.agents.iter().all(Agent::is_gone) && self.foreigners.iter().all(|one| one.done)
     }
 
     /// The next holder that stays longer than the prune delay prunes what a crashed holder left in the record.
@@ -68,7 +65,7 @@ impl World {
         self.agents[0] = visitor;
         self.reload(0, wants.clone());
         self.run(TTL * 5);
-        assert!(self.agents[0].keeper.has_ended(), "seed {}: the last agent was not served", self.seed);
+        assert!(self.agents[0].is_gone(), "seed {}: the last agent was not served", self.seed);
         if wants.terms.wait.is_some() {
             return;
         }
@@ -97,6 +94,7 @@ impl World {
                 self.touched.insert(place);
             }
         }
+        self.note_promises();
     }
 
     /// After every step.
@@ -114,7 +112,6 @@ impl World {
             referee.check(held + others, self.now);
         }
         self.check_locks();
-        self.check_promises();
     }
 
     /// Checks an agent that has changed, or that has a check with a deadline.
@@ -124,7 +121,6 @@ impl World {
             .map(|name| if agent.occupies(name, self.now) { agent.configuration.terms.slots } else { 0 });
         self.check_waits(place);
         self.check_traces(place);
-        self.check_grant_is_known(place);
     }
 
     /// Checks a notice of an agent.
@@ -147,7 +143,6 @@ impl World {
             let told_before = self.clients.get(&agent.life).is_some_and(Client::may_have_set);
             let has_set = told_before || asked_at > agent.configured_at;
             referee(name).timed_out(&agent.configuration.of(name), has_set, asked_at, self.now);
-            self.check_timed_out_in_vain(agent.configuration.terms.wait, asked_at);
         } else if let Notice::LimitSet { .. } = notice {
             let client = self.clients.get_mut(&agent.life).expect("a live client");
             client.sets += 1;

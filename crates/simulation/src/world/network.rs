@@ -19,7 +19,7 @@ impl World {
             }
             return self.later(after, Coming::Answer { agent: place, life, event, watch });
         }
-        let delay = cut + self.delay();
+        let delay = cut + self.delay() + self.lag(place);
         self.takes(place, delay);
         self.later(delay, Coming::Request { agent: place, life, command, watch });
     }
@@ -48,6 +48,9 @@ impl World {
         match self.consul.serve(&command, id, self.now) {
             Some(event) => {
                 let done = matches!(event, Event::Committed(_, Ok(Commit::Done { .. })));
+                let refused = matches!(event, Event::Committed(_, Ok(Commit::Stale { .. })));
+                self.transactions.0 += u32::from(done);
+                self.transactions.1 += u32::from(refused);
                 if done && self.agents[agent].life == life && self.happens(self.chaos.dies) {
                     return self.crash(agent);
                 }
@@ -83,8 +86,11 @@ impl World {
     /// Sends an answer to the agent. If the answer is lost, the request times out.
     pub(super) fn answer(&mut self, agent: usize, life: u64, command: &Command, event: Event, watch: u64) {
         let cut = if self.agents[agent].life == life { self.cut(agent) } else { Duration::ZERO };
-        let (after, event) =
-            if self.is_lost(command, cut) { self.lost(command) } else { (cut + self.delay(), event) };
+        let (after, event) = if self.is_lost(command, cut) {
+            self.lost(command)
+        } else {
+            (cut + self.delay() + self.lag(agent), event)
+        };
         let unheard = matches!(event, Event::Watched(_, _, Err(_)));
         if self.agents[agent].life == life && !unheard {
             self.takes(agent, after);
@@ -122,9 +128,19 @@ impl World {
         Duration::from_micros(self.rng.u64(200..micros))
     }
 
+    /// The additional delay of a slow client.
+    fn lag(&mut self, place: usize) -> Duration {
+        if self.agents[place].slow_until <= self.now {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(self.rng.u64(..3000))
+    }
+
     /// Records the time that a request of the agent, or its answer, takes.
     pub(super) fn takes(&mut self, place: usize, time: Duration) {
         let agent = &mut self.agents[place];
-        agent.answered_by = agent.answered_by.max(self.now + time);
+        // Usual delays count as none.
+        let late = time > Duration::from_millis(5);
+        agent.answered_by = agent.answered_by.max(if late { self.now + time } else { self.now });
     }
 }

@@ -1,185 +1,177 @@
-//! The bounds of the protocol on wake-ups: with every watch answered, and without any answer, so that listings find everything.
+//! The promises of the protocol to a queue: no slot waits for a client that does not answer while a waiter that does stands in line, and
+//! no waiter that answers is taken for one that does not.
 //!
-//! A slot that is free or whose holder is dead goes to a live waiter that it suffices for within a bound. A waiter that acquired a
-//! slot knows of it within a bound. There are two exceptions, each while it lasts:
-//!
-//! - **There is no lookout.** One waiter sees the changes of holders and of free slots: the marked waiter, or without a mark the
-//!   first agent in the queue. While its process is dead, paused or partitioned, no other waiter need see them.
-//! - **A request of the waiter was lost or late.** A waiter that waits for an answer does nothing else, and pauses after a failure.
+//! A client *answers* while its process runs, is connected, and has no late or lost request. Consul answers all the time.
 
 use super::*;
-use crate::intervals::{HOLDER, OTHERS};
 use crate::store_state::StoreState;
-use slotkeeper_semaphore::Contender;
+use slotkeeper_semaphore::contender::WaiterState;
 
-/// The time within which a waiter acts on a change: a new lookout begins after a second and looks once a second, and a few answers
-/// take their time.
-const PROMPT: Duration = Duration::from_secs(3);
-/// A newcomer looks within this time.
-const LOOK: Duration = Duration::from_secs(9);
+/// A few requests and answers, each of which takes up to 5 ms.
+const TRIPS: Duration = Duration::from_millis(100);
+/// The time that an offer stands before it may be withdrawn: the protocol's `OFFER_PATIENCE`.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the waiters that were asked for a sign of life have to give it: `ROLL_CALL`, and three and a half times that where the client
+/// that asked is no more, and the first that has answered looks itself.
+const ROLL_CALL: Duration = Duration::from_millis(1800);
+/// An observer that was woken by a change looks within this time: `WATCH_DELAY`.
+const LOOK: Duration = Duration::from_secs(1);
+/// The observers of a queue look once in this time, one after the other (`LOOKS_OF_ALL`), so that one of `n` rests for `n` times as long...
+const LOOKS_OF_ALL: Duration = Duration::from_millis(1250);
+/// ... and for at most this long: `MAX_LOOK_PAUSE`.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// A foreign client ahead has its turn for this long: `FOREIGN_TURN`.
+const TURN: Duration = Duration::from_millis(300);
+/// A waiter that keeps free slots from others, as they do not suffice for it, is asked for a sign of life after this long where it has given
+/// one before: `GROUP_PATIENCE`.
+const KEPT: Duration = Duration::from_secs(15);
 /// The maximum pause after failed requests.
 const REST: Duration = Duration::from_secs(10);
-/// The maximum time between a due listing and its effect while processes pause and requests are lost.
-const FAULTS: Duration = TTL.saturating_mul(6);
+
+/// The clocks of one queue.
+#[derive(Default)]
+pub(super) struct Promises {
+    /// Since when so many slots and more have been idle: free, offered, or a dead holder's.
+    idle: Vec<Moment>,
+    /// The same for free slots.
+    free: Vec<Moment>,
+    /// The first waiter that answers, if the idle slots suffice for it, and since when.
+    head: Option<(SessionId, Moment)>,
+    /// Since when there has been such a waiter.
+    owed: Option<Moment>,
+    /// What each contender has to answer, by the index of its key: an offer, or the wish for a sign of life.
+    asked: HashMap<SessionId, (u64, Moment)>,
+    /// The largest number of waiters so far.
+    waiting: u32,
+    /// The longest times so far, for people.
+    pub(super) longest: (Duration, Duration),
+}
+
+impl Promises {
+    /// Takes in a state of the semaphore. `running`: the slots that clients have accepted, or whose dead holders may not be pruned yet.
+    fn see(&mut self, state: &StoreState, running: u32, now: Moment) {
+        let limit = state.record().map_or(0, |record| record.limit);
+        let free = state.record().map_or(0, Record::free);
+        for (clocks, slots) in
+            [(&mut self.idle, limit.saturating_sub(running)), (&mut self.free, free)]
+        {
+            // An invalid `.lock` may have any limit.
+            clocks.resize(slots.min(1000) as usize, now);
+        }
+        let asked = state.contenders().filter(|one| {
+            let offered = one.state() == Some(WaiterState::Offered) && state.slots_of(&one.session) > 0;
+            offered || one.says_waiting() && one.entry.as_ref().is_some_and(|entry| entry.asked)
+        });
+        let since = |one: &slotkeeper_semaphore::Contender| {
+            let known = self.asked.get(&one.session).filter(|(index, _)| *index == one.modify_index);
+            known.copied().unwrap_or((one.modify_index, now))
+        };
+        self.asked = asked.map(|one| (one.session.clone(), since(one))).collect();
+        self.waiting = self.waiting.max(u32::try_from(state.queue().count()).unwrap_or(u32::MAX));
+    }
+
+    /// The time within which somebody that lives finds that a slot is idle, and withdraws the offer of it: the one observer that lives may
+    /// have to rest, looks, sees the offer standing, and asks the waiters.
+    fn bound(&self) -> Duration {
+        let rest = (LOOKS_OF_ALL * self.waiting).min(MAX_PAUSE);
+        LOOK + rest + LOOK + PATIENCE + ROLL_CALL + TRIPS
+    }
+}
 
 impl World {
-    /// The bounds with a lookout, and without one.
-    fn bounds(&self) -> Option<(Duration, Duration)> {
+    /// Whether watches tell of every change, so that nothing is found by chance.
+    fn is_reliable(&self) -> bool {
         let Chaos { lost, cut, .. } = self.game.chaos;
-        let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
         match self.game.watches {
-            Watches::Usual => None,
-            // A new lookout begins the prune delay of each dead holder again.
-            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay, Duration::MAX)),
-            // A new lookout does not know its task before its next listing.
-            Watches::Never => Some((OTHERS + FAULTS, OTHERS + FAULTS)),
+            Watches::Usual => lost + cut == 0.0,
+            Watches::Arrive => true,
+            Watches::Never => false,
         }
     }
 
-    /// After every step.
-    pub(super) fn check_promises(&mut self) {
-        let Some((watched, unwatched)) = self.bounds() else { return };
-        if !self.is_owed() {
-            (self.owed_since, self.neglected_since, self.orphaned_since) = (None, None, None);
+    /// After a change of the store.
+    pub(super) fn note_promises(&mut self) {
+        if self.game.is_of_locks() {
             return;
         }
+        for (promises, referee) in self.promises.iter_mut().zip(&self.referees) {
+            promises.see(&referee.after, referee.running(self.now), self.now);
+        }
+    }
+
+    /// At each tick.
+    pub(super) fn check_promises(&mut self) {
+        let Chaos { lost, cut, .. } = self.game.chaos;
+        if self.game.is_of_locks() || !self.is_reliable() {
+            return;
+        }
+        self.note_promises();
         let now = self.now;
-        let neglects = self.sentinels().any(|session| self.is_well(&session));
-        self.neglected_since = neglects.then(|| self.neglected_since.unwrap_or(now));
-        self.orphaned_since = self.is_orphaned().then(|| self.orphaned_since.unwrap_or(now));
-        let (owed, neglected) = (*self.owed_since.get_or_insert(now), self.neglected_since.unwrap_or(now));
-        let (owed, neglected, seed) = (now.since(owed), now.since(neglected), self.seed);
-        let state = || &self.referees[0].after;
-        assert!(neglected <= watched, "seed {seed}: a slot was free for {neglected:?}: {:?}", state());
-        assert!(owed <= unwatched, "seed {seed}: a slot was free for {owed:?}: {:?}", state());
-        self.check_newcomers_look();
-    }
-
-    /// Whether `.lock` names a lookout that has no contender.
-    fn is_orphaned(&self) -> bool {
-        let state = &self.referees[0].after;
-        let record = state.record().filter(|record| record.has_lookout);
-        record.and_then(|record| record.next.last()).is_some_and(|lookout| state.contender(lookout).is_none())
-    }
-
-    /// A free slot whose lookout is dead is found by each agent that joined after the death: soon, or when the sessions of the dead
-    /// have ended.
-    fn check_newcomers_look(&self) {
-        let (Some(died), Some(orphaned)) = (self.joint_death, self.orphaned_since) else { return };
-        for agent in self.agents.iter().filter(|agent| !agent.draining && agent.ending.is_none()) {
-            let asked = agent.keeper.machine(SEMAPHORES[0]).and_then(|machine| machine.asked_at());
-            let Some(asked) = asked.filter(|asked| *asked >= died && agent.answered_by <= self.now) else {
+        let answering: HashMap<_, _> = self
+            .agents
+            .iter()
+            .filter(|agent| agent.troubled_until() <= now && agent.wants_slots())
+            .filter_map(|agent| Some((agent.keeper.session()?.clone(), agent.troubled_until())))
+            .collect();
+        let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
+        let turns = TURN * u32::try_from(self.foreigners.len()).expect("not many");
+        for (promises, referee) in self.promises.iter_mut().zip(&self.referees) {
+            let (seed, state) = (self.seed, &referee.after);
+            // A member of an acquire group may wait for its other slots.
+            let is_of_group = |one: &slotkeeper_semaphore::Contender| {
+                one.entry.as_ref().is_some_and(|entry| !entry.together.is_empty())
+            };
+            for (session, (_, since)) in &promises.asked {
+                let Some(well) = answering.get(session).filter(|_| !self.game.groups) else { continue };
+                let late = now.since((*since).max(*well));
+                assert!(late <= TRIPS + rest, "seed {seed}: {session} was asked {late:?} ago: {state:?}");
+            }
+            let head = state.queue().find(|one| answering.contains_key(&one.session) || is_of_group(one));
+            let slots = head.map_or(1, |one| one.entry.as_ref().map_or(1, |entry| entry.slots.max(1)));
+            let limit = state.record().map_or(0, |record| record.limit);
+            let head = head.filter(|one| !is_of_group(one) && slots <= limit);
+            let idle = promises.idle.get(slots as usize - 1).copied();
+            let Some((head, idle)) = head.zip(idle) else {
+                (promises.head, promises.owed) = (None, None);
                 continue;
             };
-            let ends = if asked >= orphaned { asked } else { asked + TTL * self.game.lasts };
-            let (seed, late) = (self.seed, self.now.since(ends.max(orphaned)));
+            let same = promises.head.take().filter(|(session, _)| *session == head.session);
+            let (_, stood) = promises.head.insert(same.unwrap_or((head.session.clone(), now)));
+            let owed = *promises.owed.get_or_insert(now);
+            let waited = now.since(idle.max(*stood));
+            let free = promises.free.get(slots as usize - 1).map(|since| now.since((*since).max(owed)));
+            let free = free.unwrap_or_default();
+            let keeps = |one: &&slotkeeper_semaphore::Contender| {
+                let wide = one.entry.as_ref().is_some_and(|entry| entry.slots as usize > promises.idle.len());
+                wide && one.modify_index != one.create_index
+            };
+            let ahead = state.queue().take_while(|one| one.session != head.session);
+            let kept = KEPT * u32::try_from(ahead.filter(keeps).count()).expect("not many");
+            let bound = promises.bound() + rest + turns + kept;
+            promises.longest = (promises.longest.0.max(waited), promises.longest.1.max(free));
             assert!(
-                late <= LOOK + PROMPT,
-                "seed {seed}: {:?} did not look for {late:?}",
-                agent.keeper.session()
+                waited <= bound,
+                "seed {seed}: {} waited for {waited:?} at idle slots, of {bound:?}: {state:?}",
+                head.session
             );
+            assert!(free <= bound, "seed {seed}: slots were free for {free:?}, of {bound:?}: {state:?}");
+            for (session, (_, since)) in &promises.asked {
+                let stands = now.since((*since).max(owed));
+                let offered = state.slots_of(session) > 0;
+                assert!(
+                    !offered || stands <= bound,
+                    "seed {seed}: the offer to {session} stood for {stands:?}, of {bound:?}: {state:?}"
+                );
+            }
         }
-    }
-
-    /// No wait ends at a slot that was free all the time, and whose lookout was dead.
-    pub(super) fn check_timed_out_in_vain(&self, wait: Option<Duration>, asked: Moment) {
-        // Some answers must have time to arrive.
-        let long = wait.is_some_and(|wait| wait >= TTL / 25);
-        let free = self.orphaned_since.filter(|since| long && self.joint_death.is_some() && *since <= asked);
-        assert!(
-            free.is_none(),
-            "seed {}: a slot was free since {free:?}: {:?}",
-            self.seed,
-            self.referees[0].after
-        );
-    }
-
-    /// An operator prunes if there is no lookout and no agent lists for lack of news.
-    pub(super) fn rescue(&mut self) {
-        let looks_out = self.sentinels().any(|session| self.lives(&session));
-        if self.game.watches != Watches::Arrive || !self.is_owed() || looks_out {
-            return;
-        }
-        let view = self.consul.view(SEMAPHORES[0]);
-        let whom = view.record().iter().flat_map(|record| record.holders.iter().cloned()).collect();
-        if let Ok(Some(write)) = plan::prune(&view, &whom, "", self.now) {
-            let commit = self.consul.commit(&write.ops, self.now);
-            assert!(
-                matches!(commit, Commit::Done { .. }),
-                "no write comes between the read and the transaction"
-            );
-        }
-    }
-
-    /// Whether a free slot, or one of a dead holder, suffices for the live head of the queue.
-    fn is_owed(&self) -> bool {
-        let referee = &self.referees[0];
-        let Some(record) = referee.after.record() else { return false };
-        let Some(first) = referee.after.queue().next() else { return false };
-        let fits =
-            |free: u32| first.entry.as_ref().is_some_and(|one| one.slots <= free && one.together.is_empty());
-        let free = record.limit.saturating_sub(record.taken().saturating_sub(referee.rested(self.now)));
-        fits(free) && self.lives(&first.session)
-    }
-
-    /// The waiters that must see it.
-    fn sentinels(&self) -> impl Iterator<Item = SessionId> {
-        let state = &self.referees[0].after;
-        let ours = |state: &StoreState| {
-            let first = state.queue().find(|one| one.entry.is_some());
-            first.map(|one: &Contender| one.session.clone())
-        };
-        let names = state.record().is_some_and(|record| record.has_lookout);
-        // If processes die, the lookout may be dead.
-        let Chaos { crash, dies, joint, .. } = self.game.chaos;
-        let alone = state.marked().next().is_none() && !names && crash + dies + joint == 0.0;
-        let first = ours(state).filter(|_| alone);
-        state.marked().cloned().chain(first)
-    }
-
-    fn process_of(&self, session: &SessionId) -> Option<&Agent> {
-        self.agents.iter().find(|agent| agent.keeper.session() == Some(session))
-    }
-
-    /// Whether a process with this session runs.
-    fn lives(&self, session: &SessionId) -> bool {
-        self.process_of(session).is_some()
-    }
-
-    /// Whether the process runs, and is neither paused, partitioned nor waiting for an answer.
-    fn is_well(&self, session: &SessionId) -> bool {
-        self.lives(session) && self.process_of(session).is_none_or(|agent| agent.troubled_until() <= self.now)
-    }
-
-    /// A waiter that was granted a slot knows of it within the bound.
-    pub(super) fn check_grant_is_known(&mut self, place: usize) {
-        let Some((told, _)) = self.bounds() else { return };
-        let bound = if self.game.watches == Watches::Never { OTHERS + FAULTS } else { told };
-        let (seed, now) = (self.seed, self.now);
-        let agent = &mut self.agents[place];
-        let session = agent.keeper.session().filter(|_| !agent.draining && agent.ending.is_none());
-        let listed = session.is_some_and(|session| self.referees[0].after.slots_of(session) > 0);
-        let knows = !matches!(agent.phase(SEMAPHORES[0]), Some(Phase::Starting | Phase::Waiting));
-        if !listed || knows {
-            agent.unaware_since = None;
-            return;
-        }
-        let since = agent.unaware_since.unwrap_or(now).max(agent.troubled_until());
-        agent.unaware_since = Some(since);
-        let unaware = now.since(since);
-        assert!(
-            unaware <= bound,
-            "seed {seed}: {:?} has held without its knowledge for {unaware:?}",
-            agent.keeper.session()
-        );
     }
 
     /// How long an evicted participant may stay, in addition to the stop of its workload.
     pub(super) fn to_notice(&self, holds: bool) -> Duration {
         match self.game.watches {
             Watches::Usual | Watches::Arrive => Duration::ZERO,
-            Watches::Never if holds => HOLDER,
-            Watches::Never => OTHERS,
+            Watches::Never if holds => intervals::HOLDER,
+            Watches::Never => intervals::OTHERS,
         }
     }
 }

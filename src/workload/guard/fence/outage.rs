@@ -3,10 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use slotkeeper_semaphore::contender::{Entry, WaiterState};
 use slotkeeper_semaphore::{
-    Command, DEFAULT_TTL, Event, Failure, FailureKind, Identity, Keeper, LimitPolicy, Listing, Moment, Pair,
-    Settings, Start, Terms, Wall,
+    Command, Commit, DEFAULT_TTL, Event, Failure, FailureKind, Identity, Keeper, Moment, Reading, Settings,
+    Start, Terms, Wall,
 };
 
 use super::Fence;
@@ -21,11 +20,9 @@ const OUTAGE: Duration = Duration::from_secs(25);
 /// The time that a renewal takes otherwise: what the arithmetic of [`Terms`] allows.
 const ANSWER: Duration = Duration::from_millis(300);
 
-/// One that has just been granted its slot, by a session that was created so long ago.
-fn granted_after(age: Duration) -> (Keeper, Moment) {
-    // With any other policy it writes its contender before it lists.
-    let settings =
-        Settings { limit: 1, limit_policy: LimitPolicy::Refuse, ..Settings::of_prefix("a".into()) };
+/// One that has just acquired its slot, by a session that was created so long ago.
+fn acquired_after(age: Duration) -> (Keeper, Moment) {
+    let settings = Settings { limit: 1, ..Settings::of_prefix("a".into()) };
     let start = Start {
         ttl: DEFAULT_TTL,
         watch_grace: None,
@@ -38,32 +35,19 @@ fn granted_after(age: Duration) -> (Keeper, Moment) {
     };
     let mut keeper = Keeper::new(start, NOW);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    // There is no `.lock` yet: the first transaction acquires.
+    keeper.handle(Event::LockRead("a".into(), Ok(Reading { pair: None, index: 1 })), NOW);
     let now = NOW + age;
-    let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
-    let pair = Pair {
-        key: "a/.lock".into(),
-        value: b"{\"Limit\":1,\"Holders\":[\"me\"]}\t".to_vec(),
-        flags: 0,
-        session: None,
-        times_locked: 0,
-        create_index: 1,
-        modify_index: 5,
-    };
-    let own = Pair {
-        key: "a/me".into(),
-        value: entry.encode(),
-        session: Some("me".into()),
-        create_index: 5,
-        ..pair.clone()
-    };
-    let pairs = vec![pair, own];
-    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30, filtered: false })), now);
+    keeper.handle(
+        Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 5, listing: None })),
+        now,
+    );
     (keeper, now)
 }
 
 /// Whether a command that begins `age` after its session was created lives through an outage that begins `later`. In the outage an attempt `hangs` until it is given up, or is refused at once.
 fn survives(lasts: Duration, age: Duration, later: Duration, hangs: bool) -> bool {
-    let (mut keeper, mut now) = granted_after(age);
+    let (mut keeper, mut now) = acquired_after(age);
     let mut answers: Vec<(Moment, Moment, Result<Duration, Failure>)> = Vec::new();
     let (mut outage, mut fence) = (None::<(Moment, Moment)>, None::<Fence>);
     let end = now + later + lasts * 2;

@@ -1,215 +1,102 @@
-//! Plans of an operator, who takes no part.
-
-use std::collections::BTreeSet;
+//! Operators' transactions.
 
 use super::*;
 
-fn whom(sessions: &[&str]) -> BTreeSet<SessionId> {
-    sessions.iter().map(|session| SessionId::from(*session)).collect()
+fn used() -> View {
+    listed(vec![lock_of(1, &["h"], &["b", "c"], 2), holds("h", 1), waits("b", 2), waits("c", 3)])
 }
 
-fn pruned(view: &View, sessions: &[&str]) -> Plan {
-    let write = prune(view, &whom(sessions), "", NOW).unwrap();
-    Plan { write, ..Plan::new(PlanOutcome::Holding) }
+#[test]
+fn a_raised_limit_is_filled_and_a_lowered_one_evicts_nobody() {
+    let set = |limit| set_limit(&used(), limit, "", NOW).unwrap();
+    let raised = set(2).unwrap();
+    assert_eq!((record_of(&raised).limit, written(&raised).as_str()), (2, "h b | c | 1"));
+    assert_eq!(record_of(&set(0).unwrap()).holders, [id("h")]);
+    assert_eq!(set(1), None);
+    assert!(set_limit(&listed(Vec::new()), 1, "", NOW).unwrap_err().contains("no semaphore at p"));
 }
 
-/// A view with what ended sessions have left beside.
-fn with_leftovers(lock: &str, leftovers: u64) -> View {
-    let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default()).encode();
-    let pair = |key: String, value: Vec<u8>, index| Pair {
-        key,
-        value,
-        flags: 0,
-        session: None,
-        times_locked: 0,
-        create_index: 1,
-        modify_index: index,
+#[test]
+fn the_dead_that_an_operator_names_are_pruned_and_their_slots_offered() {
+    let view = listed(vec![
+        lock_of(2, &["x", "y"], &["b"], 1),
+        waits("b", 2),
+        Pair { session: None, ..waits("left", 3) },
+    ]);
+    let write = prune(&view, &BTreeSet::from([id("x")]), "", NOW).unwrap().unwrap();
+    assert_eq!((written(&write).as_str(), write.pruned), ("y b |  | 0", 1));
+    assert!(steps(&write).contains("delete left"), "{}", steps(&write));
+}
+
+#[test]
+fn an_offer_is_left_alone_by_an_operator() {
+    let view = listed(vec![lock_of(1, &["b"], &["c"], 1), offered("b", 60), waits("c", 3)]);
+    assert_eq!(prune(&view, &BTreeSet::new(), "", NOW), Ok(None));
+}
+
+#[test]
+fn only_what_nobody_uses_is_destroyed() {
+    let of = |view: &View| destroy(view, 50, &|_| None);
+    let why = of(&used()).unwrap_err();
+    assert!(why.contains("held by session `h`") && why.contains("waited for by session `b`"), "{why}");
+    assert!(of(&listed(vec![lock_of(1, &["x"], &[], 0)])).unwrap_err().contains("dead holders"));
+    let free = listed(vec![lock_of(1, &[], &[], 0), Pair { session: None, ..waits("left", 3) }]);
+    assert_eq!(steps(&of(&free).unwrap().unwrap()), "delete .lock, delete left");
+    assert!(destroy(&free, 49, &|_| None).unwrap_err().contains("was changed"));
+    assert_eq!(of(&listed(Vec::new())), Ok(None));
+}
+
+fn evicts(view: &View, session: &str) -> Write {
+    request_eviction(view, &Membership::of(view, &id(session)).unwrap(), "ops").unwrap()
+}
+
+#[test]
+fn an_eviction_is_a_mark_in_the_participants_key() {
+    let holder = evicts(&used(), "h");
+    assert_eq!(steps(&holder), "check .lock, cas h");
+    let entry = entry_of(&holder, "h");
+    assert_eq!((entry.evicted_by.as_deref(), entry.token), (Some("ops"), Some(1)), "its token stays known");
+    let waiter = evicts(&used(), "b");
+    assert_eq!(steps(&waiter), "cas .lock, cas b");
+    assert_eq!(written(&waiter), "h | c | 1", "no release offers it a slot by its name");
+    let marked = key_with("h", WaiterState::Held, 1, |entry| entry.evicted_by = Some("ops".into()));
+    let view = listed(vec![lock_of(1, &["h"], &[], 0), marked]);
+    assert_eq!(request_eviction(&view, &Membership::of(&view, &id("h")).unwrap(), "ops"), None);
+    let own = Client { session: id("h"), had: true, ..client(settings(1)) };
+    assert_eq!(own.plan(&view).standing, Standing::Evicted("ops".into()));
+}
+
+#[test]
+fn a_forced_eviction_hands_off_at_once() {
+    let force = |session: &str| {
+        force_eviction(&used(), &Membership::of(&used(), &id(session)).unwrap(), "", NOW).unwrap()
     };
-    let mut pairs = vec![pair("p/.lock".into(), lock.into(), 42)];
-    pairs.extend((0..leftovers).map(|place| pair(format!("p/left-{place:03}"), entry.clone(), 43 + place)));
-    View::new("p", pairs, 200)
-}
-
-/// Nothing is known of anybody but what its key says.
-fn nobody(_: &SessionId) -> Option<String> {
-    None
-}
-
-#[test]
-fn a_prune_of_named_dead_holders_hands_off_by_the_same_write() {
-    let lock = Some((r#"{"Limit":2,"Holders":["dead","a"]}"#, 0));
-    let with = |holder: Option<WaiterState>| {
-        let waits = Some(WaiterState::Waiting);
-        written(&pruned(&view(lock, &[("a", holder), ("b", waits), ("c", waits)]), &["dead"]))
-    };
-    let others = ["p/c Lookout", "p/b Held [0]"].map(String::from).to_vec();
-    let expected = r#"{"Limit":2,"Holders":["a","b"],"Next":["c"]} "#.to_owned();
-    assert_eq!(with(Some(WaiterState::Held)), (Some((expected, 42)), others.clone()));
-    // Another client takes no field of ours in its record.
-    let expected = r#"{"Limit":2,"Holders":["a","b"]}"#.to_owned();
-    assert_eq!(with(None), (Some((expected, 42)), others));
+    assert_eq!(steps(&force("h")), "cas .lock, cas b, delete h");
+    assert_eq!(written(&force("h")), "b | c | 1");
+    assert_eq!(
+        (steps(&force("b")).as_str(), written(&force("b")).as_str()),
+        ("cas .lock, delete b", "h | c | 1")
+    );
+    let foreign = listed(vec![foreign_lock(1, &["x"]), foreign("x", 1)]);
+    let membership = Membership::of(&foreign, &id("x")).unwrap();
+    assert!(membership.foreign && membership.part == MembershipKind::Holds);
+    assert_eq!(steps(&force_eviction(&foreign, &membership, "", NOW).unwrap()), "cas .lock, delete x");
 }
 
 #[test]
-fn a_holder_that_lives_again_or_was_not_meant_is_not_pruned() {
-    let lock = Some((r#"{"Limit":3,"Holders":["dead","late","a"]}"#, 0));
-    let seen = view(lock, &[("a", None)]);
-    // One that died while somebody was asked about the other.
-    assert_eq!(lock_of(&pruned(&seen, &["dead", "a"])), r#"{"Limit":3,"Holders":["late","a"]}"#);
-    assert_eq!(pruned(&seen, &["a"]).write, None);
-    assert_eq!(pruned(&seen, &[]).write, None);
+fn the_kinds_of_membership() {
+    let view =
+        listed(vec![lock_of(2, &["h", "dead"], &[], 0), holds("h", 1), waits("b", 2), holds("lost", 3)]);
+    let part = |session| Membership::of(&view, &id(session)).map(|one| one.part);
+    assert_eq!(
+        ["h", "dead", "b", "lost", "nobody"].map(part),
+        [Some(MembershipKind::Holds), Some(MembershipKind::Dead), Some(MembershipKind::Waits), None, None]
+    );
 }
 
 #[test]
-fn leftovers_are_swept_up_by_their_index() {
-    let mut seen = with_leftovers(r#"{"Limit":1,"Holders":["left-000"]}"#, 1);
-    let write = pruned(&seen, &["left-000"]).write.unwrap();
-    assert_eq!(write.ops.len(), 2);
-    assert_eq!(write.ops[1], Op::DeleteCas { key: "p/left-000".into(), index: 43 });
-    seen.apply(&write.ops, 300);
-    assert_eq!(pruned(&seen, &["left-000"]).write, None);
-}
-
-#[test]
-fn what_is_no_semaphore_is_neither_pruned_nor_destroyed() {
-    for (lock, said) in [
-        (None, "does not exist"),
-        (Some(("a note", 0)), "a note"),
-        (Some(("", LOCK_FLAGS)), "single-key lock"),
-    ] {
-        let seen = view(lock, &[]);
-        assert!(prune(&seen, &whom(&["a"]), "", NOW).unwrap_err().contains(said), "{lock:?}");
-        if lock.is_some() {
-            assert!(destroy(&seen, 42, &nobody).unwrap_err().contains(said), "{lock:?}");
-        }
-    }
-}
-
-#[test]
-fn what_is_in_use_is_not_destroyed() {
-    for (lock, contenders, said) in [
-        (r#"{"Limit":1,"Holders":["a"]}"#, &[("a", Some(WaiterState::Held))][..], "held by session `a`"),
-        (r#"{"Limit":1,"Holders":[]}"#, &[("b", Some(WaiterState::Waiting))], "waited for by session `b`"),
-        (r#"{"Limit":1,"Holders":[]}"#, &[("b", None)], "waited for by session `b`"),
-        // Taken out, it asks again as soon as it has noticed.
-        (r#"{"Limit":1,"Holders":[]}"#, &[("b", Some(WaiterState::Held))], "waited for by session `b`"),
-        (r#"{"Limit":1,"Holders":["dead"]}"#, &[], "slotkeeper prune p"),
-        (
-            r#"{"Limit":2,"Holders":["a","dead"]}"#,
-            &[("a", None), ("b", None)],
-            "held by session `a`; waited for by session `b`",
-        ),
-    ] {
-        let why = destroy(&view(Some((lock, 0)), contenders), 42, &nobody).unwrap_err();
-        assert!(why.contains(said), "{why:?} should say {said:?}");
-    }
-}
-
-#[test]
-fn an_unused_semaphore_is_deleted_by_its_index_and_nothing_is_left() {
-    let mut seen = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[]);
-    let write = destroy(&seen, 42, &nobody).unwrap().unwrap();
-    assert_eq!(write.ops, [Op::DeleteCas { key: "p/.lock".into(), index: 42 }]);
-    seen.apply(&write.ops, 0);
-    assert_eq!(destroy(&seen, 42, &nobody), Ok(None));
-    // What is made anew, or was written meanwhile, is another one.
-    let again = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[]);
-    assert!(destroy(&again, 41, &nobody).unwrap_err().contains("was changed before the confirmation"));
-}
-
-#[test]
-fn leftovers_go_before_the_semaphore_that_they_belong_to() {
-    let mut seen = with_leftovers(r#"{"Limit":1,"Holders":[]}"#, 40);
-    for expected in [24, 8, 0] {
-        let write = destroy(&seen, 42, &nobody).unwrap().unwrap();
-        assert!(write.ops.len() <= 64);
-        seen.apply(&write.ops, 300);
-        assert_eq!(seen.leftovers.len(), expected);
-        assert_eq!(seen.lock == LockKeyState::Missing, expected == 0);
-    }
-    assert_eq!(destroy(&seen, 42, &nobody), Ok(None));
-}
-
-#[test]
-fn a_free_lock_is_deleted_and_a_held_one_is_not() {
-    let lock = |flags, owner: Option<&str>| {
-        let pair = Pair {
-            key: "k".into(),
-            value: Vec::new(),
-            flags,
-            session: owner.map(SessionId::from),
-            times_locked: 1,
-            create_index: 1,
-            modify_index: 7,
-        };
-        View::of_key("k", Some(pair), 7)
-    };
-    let write = destroy(&lock(LOCK_FLAGS, None), 7, &nobody).unwrap().unwrap();
-    assert_eq!(write.ops, [Op::DeleteCas { key: "k".into(), index: 7 }]);
-    assert!(destroy(&lock(LOCK_FLAGS, None), 6, &nobody).unwrap_err().contains("was changed"));
-    assert!(destroy(&lock(LOCK_FLAGS, Some("a")), 7, &nobody).unwrap_err().contains("session `a` has it"));
-    assert!(destroy(&lock(0, None), 7, &nobody).unwrap_err().contains("not a single-key lock"));
-}
-
-proptest! {
-    #![proptest_config(slotkeeper_test_seed::cases())]
-
-    /// Whatever stands there: only the dead who were named go, nobody comes in past the limit, and it comes to an end.
-    #[test]
-    fn pruning_takes_out_nobody_else(
-        limit in 1_u32..6,
-        holders in prop::collection::vec(0_u8..12, 0..8),
-        live in prop::collection::vec((0_u8..12, prop::option::of(prop::bool::ANY)), 0..12),
-        named in prop::collection::btree_set(0_u8..12, 0..6),
-        map: bool,
-    ) {
-        let name = |id: &u8| format!("s{id:02}");
-        let mut holders: Vec<_> = holders.iter().map(name).collect();
-        if map {
-            holders.sort();
-            holders.dedup();
-        }
-        let mut record = Record::new(if map { Form::Map } else { Form::List }, limit);
-        record.holders = holders.iter().map(SessionId::from).collect();
-        let lock = String::from_utf8(record.encode()).unwrap();
-        let live: BTreeMap<_, _> = live.iter().map(|(id, ours)| (name(id), *ours)).collect();
-        let standing = |id: &str, ours: Option<bool>| ours.map(|_| {
-            if holders.iter().any(|holder| holder == id) { WaiterState::Held } else { WaiterState::Waiting }
-        });
-        let contenders: Vec<_> = live.iter().map(|(id, ours)| (id.as_str(), standing(id, *ours))).collect();
-        let before = view(Some((&lock, record.flags())), &contenders);
-        let whom: BTreeSet<SessionId> = named.iter().map(|id| SessionId::from(name(id))).collect();
-        let mut seen = before.clone();
-        let mut index = 100;
-        while let Some(write) = prune(&seen, &whom, "", NOW).unwrap() {
-            prop_assert!(write.ops.len() <= 64);
-            seen.apply(&write.ops, index);
-            index += 1;
-            prop_assert!(index < 110, "it goes on for ever");
-        }
-        let after = seen.record().unwrap();
-        for holder in &record.holders {
-            let goes = whom.contains(holder) && !before.is_alive(holder);
-            prop_assert_eq!(after.slots_of(holder), if goes { 0 } else { record.slots_of(holder) });
-        }
-        let stay: u32 = after.holders.iter().filter(|holder| record.holders.contains(holder)).count() as u32;
-        prop_assert!(after.taken() <= limit.max(stay));
-        prop_assert_eq!(after.form(), record.form());
-    }
-
-    /// A semaphore is destroyed only where nobody is in it.
-    #[test]
-    fn nobody_is_in_what_is_destroyed(
-        holders in prop::collection::vec(0_u8..4, 0..3),
-        live in prop::collection::btree_set(0_u8..4, 0..3),
-        index in 41_u64..44,
-    ) {
-        let name = |id: &u8| format!("s{id}");
-        let holders: Vec<_> = holders.iter().map(name).collect();
-        let live: Vec<_> = live.iter().map(name).collect();
-        let contenders: Vec<_> = live.iter().map(|id| (id.as_str(), None)).collect();
-        let lock = format!(r#"{{"Limit":2,"Holders":{holders:?}}}"#);
-        let planned = destroy(&view(Some((&lock, 0)), &contenders), index, &nobody);
-        prop_assert_eq!(planned.is_ok(), holders.is_empty() && live.is_empty() && index == 42);
-    }
+fn the_queue_tells_which_waiters_are_passed_over() {
+    let large = key_with("b", WaiterState::Waiting, 2, |entry| entry.slots = 9);
+    let view = listed(vec![lock_of(1, &["h"], &[], 0), holds("h", 1), large, waits("c", 3)]);
+    assert_eq!(queue(&view), [(id("b"), false), (id("c"), true)]);
 }

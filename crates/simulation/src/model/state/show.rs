@@ -14,7 +14,7 @@ impl fmt::Debug for State {
         for view in &self.views {
             write!(out, "\n    {}:", view.prefix())?;
             if let Some(record) = view.record() {
-                let (holders, next) = (sessions(&record.holders), sessions(&record.next));
+                let (holders, next) = (sessions(&record.holders), sessions(record.next()));
                 write!(out, " .lock at {}: [{holders}], next [{next}]", view.lock_index())?;
             }
             for one in &view.contenders {

@@ -3,7 +3,6 @@
 use super::{Context, Intent, Machine};
 use crate::SessionId;
 use crate::notice::{Leader, Notice};
-use crate::plan::Refresh;
 use crate::record::Form;
 use crate::settings::LimitPolicy;
 use crate::view::View;
@@ -35,26 +34,20 @@ impl Reported {
 impl Machine {
     /// Notes the owner of the lock.
     pub(super) fn observe_owner(&mut self, cx: &mut Context<'_>) {
-        let single = self.view.as_ref().and_then(View::single);
-        let owner = single.and_then(|single| single.owner.as_ref());
-        self.delayed_until = self.delayed_until.filter(|_| owner.is_none());
+        let Some(single) = self.view().map(View::single).map(Option::<&_>::cloned) else { return };
+        let owner = single.as_ref().and_then(|single| single.owner.clone());
+        if owner.is_some() {
+            self.known.delayed_until = None;
+        }
         // An agent that leaves follows no leader any more, and what it has for an instant yet is not its own.
-        if self.intent() != Intent::Hold || owner == self.reported.leader.as_ref() {
+        if self.intent() != Intent::Hold || owner == self.reported.leader {
             return;
         }
-        if !self.proved {
-            // Workloads step down by this, and a watch may be answered by a server that was the leader once. Where the lock
-            // is free, the attempt to take it tells.
-            if owner.is_some() {
-                self.refresh = Some(Refresh::Prefix);
-            }
-            return;
-        }
-        self.reported.leader = owner.cloned();
+        self.reported.leader.clone_from(&owner);
         let leader = owner.map(|session| Leader {
-            session: session.clone(),
-            mine: cx.remembered == Some(session),
-            who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.shown()),
+            mine: cx.remembered == Some(&session),
+            who: single.and_then(|single| single.entry).map(|entry| entry.who.shown()),
+            session,
         });
         cx.notify(Notice::Leader { name: self.name.clone(), leader });
     }

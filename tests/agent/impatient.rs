@@ -1,11 +1,11 @@
-//! A free slot whose holder and lookout have died together is found by clients with short waits.
+//! A free slot whose holder and first waiter have died together is found by clients with short waits.
 
 use crate::consul::Consul;
 use crate::process::BINARY;
 use crate::support::joint_death::{BOUND, Client, play};
 
 #[test]
-fn after_holder_and_lookout_died_together_impatient_clients_are_served() {
+fn after_holder_and_first_waiter_died_together_impatient_clients_are_served() {
     let consul = Consul::start();
     let address = consul.address();
     std::thread::scope(|scope| {

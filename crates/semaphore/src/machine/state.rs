@@ -1,6 +1,6 @@
 //! The states of a machine, from the first request for the slot to its end, each with its own data.
 
-use crate::plan::Write;
+use crate::plan::{Grant, Write};
 use crate::{Moment, Obstacle, SessionId};
 
 /// The state of a semaphore or lock, as it is reported.
@@ -116,10 +116,10 @@ pub(super) enum Finding {
     Nothing,
     /// A write that is committed as soon as the whole acquire group can.
     Proposal(Write),
-    /// The slots are granted, but not known to be so for the whole acquire group.
-    Slots,
-    /// The slots are granted, and are reported after the next renewal.
-    SlotsUnproved,
+    /// The client has its slots, but they are not known to be there for the whole acquire group.
+    Slots(Grant),
+    /// The client has its slots, and they are reported after the next renewal.
+    SlotsUnproved(Grant),
 }
 
 /// A slot that was granted.
@@ -129,6 +129,16 @@ pub(super) struct Slot {
     pub(super) session: SessionId,
     pub(super) token: u64,
     pub(super) indexes: Vec<u32>,
+}
+
+impl Acquiring {
+    /// What a person has to fix.
+    pub(super) fn obstacle(&self) -> Option<&Obstacle> {
+        match &self.cause {
+            WaitCause::Fault { obstacle, .. } => Some(obstacle),
+            WaitCause::Unknown | WaitCause::Queue => None,
+        }
+    }
 }
 
 impl State {
@@ -199,29 +209,14 @@ impl State {
 
     /// Starts to leave, with the slot that was held.
     pub(super) fn start_leaving(&mut self, reason: LeaveReason) {
-        let slot = match std::mem::replace(self, Self::Ended(EndReason::Released)) {
-            Self::Held(slot) => Some(slot),
-            Self::Leaving { slot, .. } => slot,
-            Self::Acquiring(_) | Self::Ended(_) => None,
-        };
-        *self = Self::Leaving { reason, slot };
+        *self = Self::Leaving { reason, slot: self.slot().cloned() };
     }
 
     /// Takes the slot that is held; from here on it is acquired again.
     pub(super) fn take_slot(&mut self, now: Moment) -> Option<Slot> {
-        if !matches!(self, Self::Held(_)) {
-            return None;
-        }
-        match std::mem::replace(self, Self::begin(now)) {
-            Self::Held(slot) => Some(slot),
-            Self::Acquiring(_) | Self::Leaving { .. } | Self::Ended(_) => None,
-        }
-    }
-}
-
-impl Acquiring {
-    /// Notes that the slots are free.
-    pub(super) fn finds_room(&mut self, now: Moment) {
-        self.room_since.get_or_insert(now);
+        let Self::Held(slot) = self else { return None };
+        let slot = slot.clone();
+        *self = Self::begin(now);
+        Some(slot)
     }
 }

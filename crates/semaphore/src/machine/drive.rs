@@ -1,0 +1,543 @@
+//! How a machine decides, and does what was decided.
+
+use super::{
+    Context, EndReason, Finding, InFlight, Intent, LeaveReason, Machine, State, Timer, WaitCause, rounds,
+};
+use crate::backoff::jittered;
+use crate::command::Command;
+use crate::notice::{LossReason, Notice};
+use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Watch};
+use crate::settings::OnLost;
+use crate::timing::{
+    LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_CONFIRM_INTERVAL, MAX_NEWCOMER_YIELD,
+    NEWCOMER_YIELD_PER_WRITE, WATCH_WAIT,
+};
+use crate::view::{View, contender_key, lock_key};
+use crate::{Moment, Obstacle, SessionId};
+use std::time::Duration;
+
+use super::state::{Acquiring, Slot};
+
+impl Machine {
+    /// Does whatever the present state asks for.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+        self.wake(cx);
+        self.begin_proved(cx);
+        let step = cx.together.map(|together| (together.step, together.prefixes.len()));
+        if self.known.planned_for != step && self.state.acquiring().is_some() {
+            // What was proposed was for another step of the group.
+            self.known.planned_for = step;
+            if matches!(self.state.finding(), Finding::Proposal(_)) {
+                self.set_finding(Finding::Nothing);
+                self.known.want(Want::All);
+            } else if !self.known.wants_anything() {
+                self.known.want(self.looks_at(cx));
+            }
+        }
+        if self.holds() {
+            if !cx.lease_is_valid() {
+                self.lose(LossReason::LeaseExpired, cx);
+            } else if self.watch_fails_at(cx.watch_grace).is_some_and(|at| at <= cx.now) {
+                self.lose(LossReason::WatchFailed, cx);
+            }
+        }
+        // A wait ends in time although a look is under way.
+        let looks = matches!(self.in_flight, InFlight::Reading { look: true, .. });
+        if !looks && !matches!(self.in_flight, InFlight::None) {
+            return;
+        }
+        if self.times_out_at().is_some_and(|at| at <= cx.now) {
+            self.time_out(cx);
+        }
+        if looks {
+            return;
+        }
+        if self.timers.at(Timer::Retry).is_some_and(|at| cx.now < at) {
+            return;
+        }
+        self.timers.clear(Timer::Retry);
+        let session = match self.intent() {
+            Intent::Hold => cx.session,
+            Intent::Leave(_) => cx.remembered,
+            Intent::Rest => return self.tend(cx),
+        };
+        let Some(session) = session.cloned() else {
+            return self.without_session(cx);
+        };
+        match self.intent() {
+            // What is left in `.lock` keeps others out until the workload has ended.
+            Intent::Leave(_) if cx.occupied || self.withheld().is_some() => {}
+            // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
+            Intent::Hold if !cx.lease_is_valid() => self.known.want(Want::All),
+            Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
+            Intent::Rest => {}
+        }
+    }
+
+    /// Turns timers that are due into what they are for.
+    fn wake(&mut self, cx: &mut Context<'_>) {
+        if self.intent() == Intent::Rest && self.timers.take_due(Timer::LookAgain, cx.now) {
+            self.state = State::leaving();
+            self.known.want(Want::All);
+        }
+        if self.intent() == Intent::Hold && self.timers.take_due(Timer::Refresh, cx.now) {
+            self.known.want(Want::All);
+        }
+        if self.timers.take_due(Timer::Again, cx.now) {
+            let listed = self.known.decided_by_listing || self.intent() == Intent::Rest;
+            self.known.want(if listed { Want::All } else { self.looks_at(cx) });
+        }
+        if self.timers.is_due(Timer::Yield, cx.now) && !self.known.yields_over {
+            self.known.yields_over = true;
+            self.known.want(self.looks_at(cx));
+        }
+        if self.timers.take_due(Timer::LastLook, cx.now) {
+            self.known.want(self.looks_at(cx));
+        }
+        if self.timers.take_due(Timer::Look, cx.now) {
+            if self.holds() {
+                self.known.confirms = true;
+                self.known.want(if self.settings.is_lock() { Want::All } else { self.looks_at(cx) });
+            } else {
+                self.begin_look();
+                self.known.want(self.looks_at(cx));
+            }
+        }
+        if self.owed.deadline().is_some_and(|until| until <= cx.now) {
+            self.owed.clear();
+            self.known.want(Want::All);
+        }
+        if self.watches.is_due(cx.now) && !self.known.wants_anything() {
+            self.known.decide_by_last();
+        }
+    }
+
+    /// The keys that tell a waiter whether all is well.
+    fn looks_at(&self, cx: &Context<'_>) -> Want {
+        let record = self.view().and_then(View::record);
+        let looks = record.zip(cx.session).map(|(record, own)| plan::looks(record, own));
+        Want::Some(looks.unwrap_or_default())
+    }
+
+    fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
+        if let Some(want) = self.known.take_want() {
+            return self.read(want, session, cx);
+        }
+        let Some(view) = self.known.take_seen() else { return };
+        self.known.decided_by_listing = view.is_listed();
+        self.set_finding(Finding::Nothing);
+        let wall = cx.wall.text(cx.now);
+        let intent = self.intent();
+        match intent {
+            Intent::Hold => {
+                let (me, memory) = (self.me(session, &wall, cx), self.memory(cx));
+                let plan = plan::hold(&view, me, memory, cx.now);
+                self.follow(plan, &view, session, cx);
+            }
+            Intent::Leave(reason) => {
+                let me = self.me(session, &wall, cx);
+                match plan::leave(&view, me, &self.known.sightings, cx.now) {
+                    Leave::Read(want) => self.read(want, session, cx),
+                    Leave::Write(write) => self.commit(write, cx),
+                    Leave::Gone => self.gone(reason, cx),
+                }
+            }
+            Intent::Rest => {}
+        }
+        self.known.confirms = false;
+        let keeps = cx.occupied || self.withheld().is_some();
+        if intent != self.intent() && matches!(self.in_flight, InFlight::None) && !keeps {
+            // The plan ended the acquisition. The remaining keys are removed at once.
+            self.decide(session, cx);
+        }
+    }
+
+    pub(super) fn me<'a>(&'a self, session: &'a SessionId, wall: &'a str, cx: &'a Context<'_>) -> Me<'a> {
+        Me {
+            session,
+            settings: &self.settings,
+            who: cx.who,
+            wall,
+            together: cx.together,
+            holds: cx.holds,
+            had: self.state.slot().is_some() || cx.resumed,
+        }
+    }
+
+    fn memory(&self, cx: &Context<'_>) -> Memory<'_> {
+        let ends = self.times_out_at();
+        Memory {
+            sightings: &self.known.sightings,
+            set_limit: self.set_limit,
+            yields_until: self.timers.at(Timer::Yield),
+            ends_soon: ends.is_some_and(|ends| ends.since(cx.now) <= LOOK_WINDOW / 2),
+            lost_race: self.known.lost_race,
+            settled_at: self.known.settled_at,
+            delayed_until: self.known.delayed_until,
+            held_since: self.state.slot().map(|slot| slot.since),
+            confirms: self.known.confirms,
+        }
+    }
+
+    /// Sends a read of what a plan has to know.
+    fn read(&mut self, want: Want, session: &SessionId, cx: &mut Context<'_>) {
+        let name = self.name.clone();
+        let look = self.state.waits() && matches!(want, Want::Some(_));
+        let prefix = &self.settings.prefix;
+        cx.out.push_back(match &want {
+            _ if self.settings.is_lock() => Command::ReadLock { name, key: prefix.clone(), consistent: true },
+            Want::All => Command::List { name },
+            Want::Some(others) => {
+                let keys = std::iter::once(session).chain(others).map(|one| contender_key(prefix, one));
+                Command::ReadKeys { name, keys: std::iter::once(lock_key(prefix)).chain(keys).collect() }
+            }
+        });
+        if look {
+            let decided = self.times_out_at().map(|ends| ends + LOOK_GRACE);
+            self.timers.set_once(Timer::Decide, || decided.unwrap_or(cx.now));
+        }
+        self.in_flight = InFlight::Reading { want, look };
+    }
+
+    /// Before there is a session, `.lock` can be read.
+    fn read_ahead(&mut self, cx: &mut Context<'_>) {
+        let reads = self.state.acquiring().is_some() && self.view().is_none() && !cx.resumed;
+        if !reads || self.settings.is_lock() || cx.together.is_some() || cx.remembered.is_some() {
+            return;
+        }
+        if self.known.wanted() == Some(&Want::Some(Vec::new())) && !self.known.has_seen() {
+            self.known.take_want();
+            let (name, key) = (self.name.clone(), lock_key(&self.settings.prefix));
+            cx.out.push_back(Command::ReadLock { name, key, consistent: false });
+            self.in_flight = InFlight::Reading { want: Want::Some(Vec::new()), look: false };
+        }
+    }
+
+    /// Follows a plan to hold: settles a loss, then the standing, then the next step.
+    fn follow(&mut self, plan: Plan, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        let Plan { standing, next, again } = plan;
+        self.report_limit(view, matches!(standing, Standing::Blocked(_)), cx);
+        if let Standing::Evicted(by) = standing {
+            return self.handle_eviction(by, view, session, cx);
+        }
+        let holds = matches!(standing, Standing::Holds(_));
+        if cx.ending && !self.holds() && !holds {
+            return self.start_leaving(LeaveReason::Released);
+        }
+        if self.holds() && !holds {
+            // A lock has none.
+            if view.contender(session).is_none() && self.known.doubts_session() {
+                // The likely cause of a missing contender key is that the session has ended.
+                self.in_flight = InFlight::CheckingSession;
+                return self.known.want(Want::All);
+            }
+            if !view.is_listed() && !self.settings.is_lock() {
+                return self.known.want(Want::All);
+            }
+            self.conclude_loss(view, session, cx);
+            if self.intent() != Intent::Hold {
+                return;
+            }
+        }
+        self.timers.set(Timer::Again, again);
+        match standing {
+            Standing::Holds(grant) if !self.holds() => {
+                if !self.begin(grant, cx) {
+                    return self.wait_for(next, view, session, cx);
+                }
+                self.act(next, view, session, cx);
+            }
+            Standing::Waits { room: false } if self.settings.try_once() && matches!(next, Next::Wait(_)) => {
+                self.time_out(cx);
+            }
+            Standing::Blocked(obstacle) => {
+                self.report_blocked(obstacle, cx);
+                if self.intent() == Intent::Hold {
+                    self.act(next, view, session, cx);
+                }
+            }
+            Standing::Waits { room } => {
+                self.note_room(room, cx.now);
+                let rests = match &next {
+                    Next::Wait(_) => true,
+                    Next::Write(write) => write.joint,
+                    Next::Yield(_) | Next::Read(_) => false,
+                };
+                if rests && !self.state.waits() {
+                    self.report_waiting(view, session, cx);
+                }
+                self.act(next, view, session, cx);
+            }
+            Standing::Holds(_) | Standing::Evicted(_) => self.act(next, view, session, cx),
+        }
+    }
+
+    /// The client has its slots. Returns whether they are held from here on.
+    pub(super) fn begin(&mut self, grant: Grant, cx: &mut Context<'_>) -> bool {
+        if !cx.lease_is_fresh() {
+            // A waiter renews less often than a holder: a hold that begins under an old lease would end early in an outage.
+            self.note_room(true, cx.now);
+            self.set_finding(Finding::SlotsUnproved(grant));
+            return false;
+        }
+        if cx.together.is_some() {
+            self.set_finding(Finding::Slots(grant));
+            return false;
+        }
+        self.hold(grant, cx);
+        true
+    }
+
+    /// Reads, writes or waits.
+    fn act(&mut self, next: Next, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        match next {
+            Next::Read(want) => self.read(want, session, cx),
+            Next::Write(write) if write.joint => {
+                self.set_finding(Finding::Proposal(write));
+                self.wait_for(Next::Wait(plan::changes(view, session)), view, session, cx);
+            }
+            Next::Write(write) => self.commit(write, cx),
+            Next::Wait(_) | Next::Yield(_) => self.wait_for(next, view, session, cx),
+        }
+    }
+
+    fn wait_for(&mut self, next: Next, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        let mut watches = match next {
+            Next::Wait(watches) => watches,
+            Next::Yield(watches) => {
+                let rank = u32::try_from(view.index().saturating_sub(view.lock_index())).unwrap_or(u32::MAX);
+                // A timer of this instant would never be due.
+                let longest = NEWCOMER_YIELD_PER_WRITE.saturating_mul(rank.max(1)).min(MAX_NEWCOMER_YIELD);
+                let until = cx.now + jittered(longest, 0.9, cx.rng);
+                self.timers.set_once(Timer::Yield, || until);
+                watches
+            }
+            Next::Read(_) | Next::Write(_) => return,
+        };
+        if self.failures.is_of_writes() {
+            self.write_succeeded(cx);
+        }
+        if view.is_listed() {
+            self.known.settled_at = Some(view.lock_index());
+        }
+        if !self.holds() {
+            self.timers.clear(Timer::Decide);
+            if self.times_out_at().is_some_and(|at| at <= cx.now) {
+                return self.time_out(cx);
+            }
+            if self.known.arrival.is_some() && !self.settings.is_lock() {
+                self.plan_looks(view, session, cx);
+            }
+        } else if !self.timers.is_set(Timer::Look) {
+            let next = if self.settings.is_lock() {
+                cx.now + jittered(MAX_CONFIRM_INTERVAL, 0.3, cx.rng)
+            } else {
+                rounds::next(cx.who, cx.now)
+            };
+            self.timers.set(Timer::Look, next);
+        }
+        watches.extend(self.observation(view).filter(|_| !self.holds()));
+        watches.extend(self.owed.watches(view.prefix()));
+        self.watch(watches, cx);
+    }
+
+    pub(super) fn watch(&mut self, watches: Vec<Watch>, cx: &mut Context<'_>) {
+        self.watches.want(watches, WATCH_WAIT, &self.name, cx);
+    }
+
+    /// A client that has left sees to the offers that it made, also when its session has ended.
+    fn tend(&mut self, cx: &mut Context<'_>) {
+        if !self.owes() {
+            return;
+        }
+        if self.known.take_want().is_some() {
+            cx.out.push_back(Command::List { name: self.name.clone() });
+            self.in_flight = InFlight::Reading { want: Want::All, look: false };
+            return;
+        }
+        let Some(view) = self.known.take_seen() else { return };
+        self.known.decided_by_listing = true;
+        if view.is_listed() {
+            let wall = cx.wall.text(cx.now);
+            let (write, _) =
+                plan::pass_on(&view, &self.known.sightings, self.settings.prune_delay, &wall, cx.now);
+            // Offers that others have made are theirs to see to.
+            self.timers.clear(Timer::Again);
+            if let Some(write) = write {
+                return self.commit(write, cx);
+            }
+        }
+        self.watch_takers(cx);
+    }
+
+    fn watch_takers(&mut self, cx: &mut Context<'_>) {
+        let watches = self.owed.watches(&self.settings.prefix).collect();
+        self.watch(watches, cx);
+    }
+
+    /// A consistent read shows that the slots are no longer held.
+    fn conclude_loss(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        let was_listed = match &view.lock {
+            crate::LockKeyState::Record { record, .. } => record.slots_of(session) == self.settings.slots,
+            // An eviction deletes no `.lock` and no key of a lock.
+            crate::LockKeyState::Missing => true,
+            crate::LockKeyState::Single(_) | crate::LockKeyState::Conflict { .. } => false,
+        };
+        let contender_gone = was_listed && view.contender(session).is_none();
+        self.lose(if contender_gone { LossReason::ContenderGone } else { LossReason::Evicted }, cx);
+    }
+
+    pub(super) fn hold(&mut self, grant: Grant, cx: &mut Context<'_>) {
+        let Some(Acquiring { since: asked_at, room_since, waited, .. }) = self.state.acquiring().cloned()
+        else {
+            return;
+        };
+        let Some(session) = cx.session.cloned() else { return };
+        let Grant { token, indexes } = grant;
+        let stored = token.unwrap_or_default();
+        // A slot of an earlier process has been held all along: its token still orders the holders rightly.
+        let resumed = self.past.token.take().filter(|token| *token <= stored);
+        let entry = self.view().and_then(|view| view.entry_of(&session));
+        let since = resumed.and_then(|_| cx.wall.moment(&entry?.since));
+        let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
+        self.timers.clear_all([Timer::Yield, Timer::Look, Timer::LastLook, Timer::Decide]);
+        self.known.begin_anew();
+        self.looks = Default::default();
+        self.past = Default::default();
+        self.watches.recover();
+        self.state = State::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
+        let took = cx.now.since(asked_at);
+        // A waiter that was offered its slots has seen the release and the offer at once.
+        let handoff = waited.then(|| cx.now.since(room_since.unwrap_or(cx.now)));
+        let (name, resumed) = (self.name.clone(), resumed.is_some());
+        cx.notify(Notice::Acquired { name, session, token, indexes, resumed, took, handoff });
+    }
+
+    fn report_waiting(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        if let Some(acquiring) = self.state.acquiring_mut() {
+            acquiring.cause = WaitCause::Queue;
+            acquiring.waited = true;
+        }
+        if self.settings.is_lock() {
+            // The owner is reported when it is seen. Other waiters of a lock are unknown.
+            return;
+        }
+        let (taken, limit) =
+            view.record().map_or((0, self.settings.limit), |record| (record.taken(), record.limit));
+        let position = view.knows_position(session).then(|| view.position(session)).flatten();
+        cx.notify(Notice::Waiting { name: self.name.clone(), position, taken, limit });
+    }
+
+    fn report_blocked(&mut self, obstacle: Obstacle, cx: &mut Context<'_>) {
+        let is_news = |acquiring: &&mut Acquiring| acquiring.obstacle() != Some(&obstacle);
+        if let Some(acquiring) = self.state.acquiring_mut().filter(is_news) {
+            cx.notify(Notice::Blocked { name: self.name.clone(), obstacle: obstacle.clone() });
+            acquiring.cause = WaitCause::Fault { obstacle, since: cx.now };
+        }
+        if self.settings.try_once() {
+            self.time_out(cx);
+        }
+    }
+
+    pub(crate) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
+        if self.intent() != Intent::Hold {
+            // A slot that is being released ends the same way if it is lost.
+            return;
+        }
+        let Some(slot) = self.state.take_slot(cx.now) else { return };
+        let token = self.report_lost(slot, reason, cx);
+        if matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed) {
+            self.known.want(Want::All);
+            self.past.stopping = Some(token).filter(|_| !cx.occupied);
+        }
+        self.timers.clear(Timer::Look);
+        match self.settings.on_lost {
+            OnLost::Reacquire if !cx.occupied && !cx.ending => {
+                let stopping = self.past.stopping;
+                self.reacquire(cx.now);
+                self.past.stopping = stopping;
+            }
+            OnLost::Reacquire | OnLost::Exit => self.start_leaving(LeaveReason::Lost),
+        }
+    }
+
+    /// Reports the loss of a slot. Returns its token.
+    pub(super) fn report_lost(&mut self, slot: Slot, reason: LossReason, cx: &mut Context<'_>) -> u64 {
+        let Slot { since, session, token, indexes } = slot;
+        let (name, held) = (self.name.clone(), cx.now.since(since));
+        cx.notify(Notice::Lost { name, session, token, indexes, reason, held });
+        self.watches.recover();
+        token
+    }
+
+    pub(super) fn time_out(&mut self, cx: &mut Context<'_>) {
+        let failure = self.failures.current().map(|failing| &failing.failure).or(cx.session_failure).cloned();
+        let obstacle = self.state.acquiring().and_then(Acquiring::obstacle).cloned();
+        cx.notify(Notice::TimedOut { name: self.name.clone(), reached: cx.reached, failure, obstacle });
+        self.start_leaving(LeaveReason::TimedOut);
+    }
+
+    pub(super) fn gone(&mut self, reason: LeaveReason, cx: &mut Context<'_>) {
+        if let Some(Slot { since, session, .. }) = self.state.slot() {
+            let (session, held) = (session.clone(), cx.now.since(*since));
+            cx.notify(Notice::Released { name: self.name.clone(), session, held });
+        }
+        self.stop_watches(cx);
+        self.timers.clear(Timer::Again);
+        self.past.stopping = None;
+        self.state = State::Ended(match reason {
+            LeaveReason::Requeue if !cx.ending => return self.reacquire(cx.now),
+            LeaveReason::Released | LeaveReason::Requeue => EndReason::Released,
+            LeaveReason::TimedOut => EndReason::TimedOut,
+            LeaveReason::Lost => EndReason::Lost,
+        });
+        self.watch_takers(cx);
+    }
+
+    /// Without a session only dead keys can remain in Consul.
+    pub(super) fn without_session(&mut self, cx: &mut Context<'_>) {
+        match &mut self.state {
+            State::Leaving { reason, .. } => {
+                let reason = *reason;
+                self.gone(reason, cx);
+            }
+            State::Acquiring(acquiring) if acquiring.cause == WaitCause::Queue => {
+                acquiring.cause = WaitCause::Unknown;
+            }
+            State::Acquiring(_) => self.read_ahead(cx),
+            State::Held(_) | State::Ended(_) => {}
+        }
+    }
+
+    /// Notes since when there has been room for the slots.
+    fn note_room(&mut self, room: bool, now: Moment) {
+        let Some(acquiring) = self.state.acquiring_mut() else { return };
+        if room {
+            acquiring.room_since.get_or_insert(now);
+        } else {
+            acquiring.room_since = None;
+        }
+    }
+
+    /// A renewal was answered since the slots were found.
+    fn begin_proved(&mut self, cx: &mut Context<'_>) {
+        if let Finding::SlotsUnproved(grant) = self.state.finding().clone()
+            && cx.lease_is_fresh()
+        {
+            self.set_finding(Finding::Nothing);
+            self.begin(grant, cx);
+            self.known.decide_by_last();
+        }
+    }
+
+    /// How long to wait after a check-and-set that came too late: longer if more clients may be writing. Holders that were
+    /// granted their slots together may leave together.
+    pub(super) fn contention_delay(&mut self, cx: &mut Context<'_>) -> Duration {
+        let taken = self.view().and_then(View::record).map_or(1, crate::Record::taken);
+        let own = self.view().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
+        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
+        let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
+        let longest = self.contention.next(cx.rng).mul_f64(others);
+        jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng)
+    }
+}

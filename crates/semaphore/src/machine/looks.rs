@@ -1,0 +1,141 @@
+//! What a machine does for others besides its own turn: it sees to the offers that it has made, and looks whether the queue is served.
+//!
+//! A waiter that is served by others needs somebody who lives. So some waiters of each queue, chosen by chance, watch the names below its
+//! prefix: a session that ends changes them. All together they look about as often, however many wait. The others read a few keys now
+//! and then. Each waiter looks once more before its wait ends.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::{Context, Machine, Timer};
+use crate::backoff::jittered;
+use crate::plan::{self, Watch};
+use crate::timing::{
+    LAST_LOOK, LOOKS_OF_ALL, MAX_LIST_INTERVAL, MAX_LOOK_PAUSE, MAX_OBSERVERS, OFFER_PATIENCE, WATCH_DELAY,
+};
+use crate::view::{View, contender_key};
+use crate::{Moment, SessionId};
+
+/// The maximum number of offers whose takers are watched. Of more, the next listing tells.
+const MAX_WATCHED_OFFERS: usize = 4;
+
+/// Offers that were made and are not known to be accepted: the index of each, and when it is taken back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owed(BTreeMap<SessionId, (u64, Moment)>);
+
+impl Owed {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn add(&mut self, sessions: &[SessionId], index: u64, now: Moment) {
+        self.0.extend(sessions.iter().map(|session| (session.clone(), (index, now + OFFER_PATIENCE))));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&SessionId, u64)> {
+        self.0.iter().map(|(session, (index, _))| (session, *index))
+    }
+
+    /// When the first offer is overdue.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.0.values().map(|(_, until)| *until).min()
+    }
+
+    /// The contender key of a session has another index, or is gone.
+    pub(super) fn see(&mut self, session: &SessionId, index: Option<u64>) {
+        if self.0.get(session).is_some_and(|(offered, _)| index != Some(*offered)) {
+            self.0.remove(session);
+        }
+    }
+
+    /// All keys were listed. What is still open is in the sightings, by which the next plan goes.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The keys that tell of the acceptance.
+    pub(super) fn watches(&self, prefix: &str) -> impl Iterator<Item = Watch> {
+        let watched = self.0.iter().filter(|_| self.0.len() <= MAX_WATCHED_OFFERS);
+        watched.map(|(session, (index, _))| Watch { key: contender_key(prefix, session), after: *index })
+    }
+}
+
+/// The looks of a waiter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Looks {
+    stage: Stage,
+    /// How many times the waiter has looked.
+    times: u32,
+    /// The index of `.lock` at the last look.
+    lock_index: Option<u64>,
+    /// The time of the last look is set.
+    plans_last: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Until the next look.
+    #[default]
+    Rests,
+    /// The keys are being read.
+    Looks,
+    /// The names below the prefix are watched.
+    Observes,
+}
+
+impl Machine {
+    /// Follows a waiter's looks: when the next one is due, or that it is time to observe.
+    pub(super) fn plan_looks(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        if let Some(ends) = self.times_out_at().filter(|_| !self.looks.plans_last) {
+            let before = jittered(LAST_LOOK, 0.5, cx.rng).min(ends.since(cx.now) / 2);
+            self.timers.set(Timer::LastLook, ends.back(before));
+            self.looks.plans_last = true;
+        }
+        if self.timers.is_set(Timer::Look) || self.looks.stage == Stage::Observes {
+            return;
+        }
+        let waiting = view.waiting().max(1);
+        let observer = is_observer(session, waiting);
+        // What a holder that was not looked at did before, no later change of the names tells.
+        if observer && self.looks.stage == Stage::Looks && plan::covers(view, session) {
+            self.looks.stage = Stage::Observes;
+            return;
+        }
+        self.looks.stage = Stage::Rests;
+        // Where `.lock` changes too, others live.
+        let moves = self.looks.lock_index.replace(view.lock_index()).is_some_and(|index| index != view.lock_index());
+        let share = if moves { waiting.min(MAX_OBSERVERS) } else { 1 };
+        let next = match (observer, self.looks.times) {
+            (true, 0) => WATCH_DELAY + jittered(LOOKS_OF_ALL, 0.9, cx.rng),
+            (true, _) => jittered((LOOKS_OF_ALL * share).min(MAX_LOOK_PAUSE), 0.5, cx.rng),
+            (false, 0) => jittered(MAX_LOOK_PAUSE / 3, 0.5, cx.rng),
+            (false, 1) => cx.ttl * 2,
+            (false, _) => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),
+        };
+        self.timers.set(Timer::Look, cx.now + next);
+    }
+
+    /// It is time to look.
+    pub(super) fn begin_look(&mut self) {
+        self.looks.times += 1;
+        self.looks.stage = Stage::Looks;
+    }
+
+    /// The names below the prefix have changed.
+    pub(super) fn end_observation(&mut self) {
+        self.looks.stage = Stage::Rests;
+    }
+
+    /// The watch of all names, for an observer.
+    pub(super) fn observation(&self, view: &View) -> Option<Watch> {
+        let key = format!("{}/", view.prefix());
+        (self.looks.stage == Stage::Observes).then(|| Watch { key, after: view.index() })
+    }
+}
+
+/// Whether the waiter is one of the observers of a queue with so many waiters.
+fn is_observer(session: &SessionId, waiting: u32) -> bool {
+    let mut hasher = DefaultHasher::new();
+    session.hash(&mut hasher);
+    hasher.finish() % u64::from(waiting.max(1)) < u64::from(MAX_OBSERVERS)
+}

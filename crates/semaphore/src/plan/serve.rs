@@ -1,0 +1,152 @@
+//! Service: what a client that knows the whole queue does for it, whatever its own part is.
+
+use super::Me;
+use super::draft::{Draft, MAX_SERVED};
+use crate::contender::WaiterState;
+use crate::line::{self, Kind, Share, Waiter};
+use crate::sightings::{Sight, Sightings};
+use crate::timing::{FOREIGN_TURN, GROUP_PATIENCE, OFFER_PATIENCE, ROLL_CALL};
+use crate::{Moment, SessionId};
+use std::time::Duration;
+
+/// A transaction in the making that has served the queue.
+pub(super) struct Served<'a> {
+    pub(super) draft: Draft<'a>,
+    pub(super) share: Share<'a>,
+    /// The queue, in order.
+    pub(super) line: Vec<Waiter<'a>>,
+    /// When to look again.
+    pub(super) again: Option<Moment>,
+}
+
+impl Served<'_> {
+    /// Whether slots are left over for the short turn of a foreign client, which may not take them.
+    pub(super) fn leaves_a_turn(&self) -> bool {
+        self.share.left_to.is_some_and(|one| one.kind == Kind::Foreign)
+    }
+}
+
+/// What a service goes by.
+#[derive(Clone, Copy)]
+pub(super) struct Service<'a, 's> {
+    /// The planning client, if it asks for slots.
+    pub(super) me: Option<Me<'a>>,
+    pub(super) sightings: &'s Sightings,
+    /// How long the slot of a dead holder stays taken.
+    pub(super) prune_delay: Duration,
+    /// A session that is neither pruned nor served: it leaves, or holds.
+    pub(super) without: Option<&'s SessionId>,
+}
+
+impl<'a, 's> Service<'a, 's> {
+    /// Of a client that asks for slots.
+    pub(super) fn of_waiter(me: Me<'a>, sightings: &'s Sightings) -> Self {
+        Self { me: Some(me), sightings, prune_delay: me.settings.prune_delay, without: None }
+    }
+
+    /// Of a client that holds, or leaves.
+    pub(super) fn of_other(me: Me<'s>, sightings: &'s Sightings) -> Self {
+        let prune_delay = me.settings.prune_delay;
+        Self { me: None, sightings, prune_delay, without: Some(me.session) }
+    }
+}
+
+/// Serves the waiters on behalf of an operator, which prunes only what it says and has no patience with offers.
+pub(super) fn for_operator<'a>(
+    draft: Draft<'a>,
+    without: Option<&SessionId>,
+    freed: &[u32],
+    now: Moment,
+) -> Served<'a> {
+    let sightings = Sightings::default();
+    let service = Service { me: None, sightings: &sightings, prune_delay: Duration::MAX, without };
+    serve(draft, service, freed, now)
+}
+
+/// Prunes dead holders, takes back offers that nobody accepts, and shares the free slots out, the `freed` ones first.
+pub(super) fn serve<'a>(
+    mut draft: Draft<'a>,
+    service: Service<'a, '_>,
+    freed: &[u32],
+    now: Moment,
+) -> Served<'a> {
+    let Service { me, sightings, prune_delay, without } = service;
+    let view = draft.view;
+    let own_session = me.map(|me| me.session);
+    let is_other = |session: &SessionId| Some(session) != without && Some(session) != own_session;
+    if view.is_filtered() {
+        return Served { draft, share: Share::default(), line: Vec::new(), again: None };
+    }
+    let since = |sight, session| sightings.since(sight, Some(session)).unwrap_or(now);
+    let mut again: Option<Moment> = None;
+    let mut is_due = |at: Moment| {
+        again = if at > now { Some(again.map_or(at, |again| again.min(at))) } else { again };
+        at <= now
+    };
+    let dead = view.dead().into_iter().filter(|holder| Some(*holder) != without);
+    let dead: Vec<_> = dead.filter(|holder| is_due(since(Sight::Dead, holder) + prune_delay)).collect();
+    draft.prune(dead);
+    let offers = view.contenders.iter().filter(|one| one.state() == Some(WaiterState::Offered));
+    let offers = offers.filter(|one| is_other(&one.session) && view.slots_of(&one.session) > 0);
+    let overdue: Vec<_> =
+        offers.filter(|one| is_due(since(Sight::Offer, &one.session) + OFFER_PATIENCE)).collect();
+    for one in overdue.iter().take(MAX_SERVED) {
+        draft.withdraw(one);
+    }
+    let line: Vec<_> = line::in_order(view, me.map(Me::as_waiter))
+        .into_iter()
+        .filter(|one| Some(one.session) != without)
+        .collect();
+    // Where one does not accept, those next in line may be dead too. The first that shows signs of life is served.
+    let next = line.iter().filter(|one| !one.asked && one.kind == Kind::Ours && is_other(one.session));
+    let doubted: Vec<_> =
+        next.filter_map(|one| view.contender(one.session)).filter(|_| !overdue.is_empty()).collect();
+    for one in doubted.iter().take(draft.room()) {
+        draft.ask(one);
+    }
+    if !doubted.is_empty() {
+        // Until they have answered, no waiter is served by its name.
+        draft.publish_number(line.len());
+        draft.asks = true;
+        let again = again.into_iter().chain([now + ROLL_CALL]).min();
+        return Served { draft, share: Share::default(), line, again };
+    }
+    let is_over = |one: &Waiter<'a>| since(Sight::Turn, one.session) + FOREIGN_TURN <= now;
+    let share = draft.share(&line, freed, me, &is_over);
+    if let Some(one) = &share.left_to {
+        let patience = if one.kind == Kind::Group { GROUP_PATIENCE } else { FOREIGN_TURN };
+        let ends = since(Sight::Turn, one.session) + patience;
+        let is_due = ends <= now;
+        again = if is_due { again } else { again.into_iter().chain([ends]).min() };
+        // An acquire group may wait for its other semaphores, or be dead.
+        let asks = is_due && one.kind == Kind::Group && is_other(one.session);
+        if let Some(one) = view.contender(one.session).filter(|_| asks) {
+            draft.ask(one);
+        }
+    }
+    // A waiter for more slots than are free may be dead too. One that has answered before is asked less often.
+    let free = draft.record.free();
+    let keeps = share.kept_by.filter(|one| one.kind == Kind::Ours && is_other(one.session));
+    let waits = |one: &Waiter<'_>| !one.asked && one.kind == Kind::Ours && one.slots <= free;
+    if let Some(one) = keeps.filter(|_| line.iter().any(waits)) {
+        let patience = if one.has_answered() { GROUP_PATIENCE } else { OFFER_PATIENCE };
+        let ends = since(Sight::Turn, one.session) + patience;
+        if ends > now {
+            again = again.into_iter().chain([ends]).min();
+        } else if let Some(one) = view.contender(one.session) {
+            draft.ask(one);
+            draft.asks = true;
+            again = again.into_iter().chain([now + ROLL_CALL]).min();
+        }
+    }
+    let stale = {
+        let told = view.record().and_then(|record| record.hints.as_ref());
+        let waits = line.iter().any(|one| !one.asked && one.is_served_by(&draft.record));
+        let (next, _) = line::handoff_list(&draft.record, &line);
+        told.is_none_or(|hints| (hints.waiting > 0) != waits || !next.starts_with(&hints.next))
+    };
+    if draft.changes() || stale {
+        draft.publish(&line);
+    }
+    Served { draft, share, line, again }
+}

@@ -1,0 +1,69 @@
+//! Planning for a member of an acquire group: its slots are acquired in one transaction with those of all other members.
+
+use super::draft::Draft;
+use super::serve::{self, Service};
+use super::{GroupStep, Me, Memory, Next, Plan, Want, Write, wait};
+use crate::Moment;
+use crate::contender::WaiterState;
+use crate::line;
+use crate::record::Record;
+use crate::view::{Contender, View};
+
+/// Plans of a member without slots. It knows the whole queue before it decides.
+pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+    if !view.is_listed() || view.is_filtered() {
+        return Plan::waits(false, Next::Read(Want::All));
+    }
+    memory.set_limit(&mut record, me);
+    let own = view.contender(me.session);
+    let enqueues = me.together.is_some_and(|together| together.step == GroupStep::Enqueue);
+    if enqueues && !memory.sets_limit(&record, me) {
+        let mut draft = Draft::new(view, record, me.wall);
+        draft.rejoin(&me, me.entry(WaiterState::Waiting, Vec::new()));
+        // It leaves free slots alone while other members lack theirs, and a newcomer takes what `.lock` counts no waiter for.
+        if !draft.record.is_attended() || draft.record.next().contains(me.session) {
+            draft.publish(&line::in_order(view, None));
+            draft.count_own(&me);
+            draft.creates = true;
+        }
+        let write = draft.finish().map(|write| Write { joint: true, ..write });
+        return Plan::waits(false, write.map_or(Next::Wait(Vec::new()), Next::Write));
+    }
+    let served = serve::serve(
+        Draft::new(view, record.clone(), me.wall),
+        Service::of_waiter(me, memory.sightings),
+        &[],
+        now,
+    );
+    let (mut others, line) = (served.draft, served.line);
+    let is_mine = |one: &line::Waiter<'_>| one.session == me.session;
+    let first = served.share.left_to.as_ref().is_some_and(is_mine) && served.share.served.is_empty();
+    let wish = me.entry(WaiterState::Waiting, Vec::new());
+    let stale = |one: &Contender| one.entry.as_ref().is_none_or(|stored| !stored.agrees(&wish));
+    if let Some(own) = own.filter(|own| !me.settings.try_once() && stale(own)) {
+        // Other clients read the wish from the contender key, and would wait for this one while it waits for them.
+        if own.says_held() {
+            others.rejoin(&me, wish);
+        } else {
+            others.write_own(&me, wish);
+        }
+        others.publish(&line);
+    } else if first {
+        let mut takes = Draft::new(view, record, me.wall);
+        takes.prune(
+            view.record().into_iter().flat_map(|record| &record.holders).filter(|one| !others.holds(one)),
+        );
+        if takes.take_free(&me) {
+            takes.publish(&line);
+            let own = takes.own(&me);
+            let write = takes.finish().map(|write| Write { own, joint: true, ..write });
+            return Plan::waits(true, write.map_or(Next::Wait(Vec::new()), Next::Write)).again(served.again);
+        }
+    }
+    others.delete_leftovers();
+    let next = match others.finish() {
+        Some(write) => Next::Write(write),
+        None => Next::Wait(wait::watches(view, &line, None, me)),
+    };
+    Plan::waits(first, next).again(served.again)
+}

@@ -1,0 +1,193 @@
+//! Wait planning: what a client does that stands in the queue.
+
+use super::draft::Draft;
+use super::serve::{self, Served, Service};
+use super::{Me, Memory, Next, Own, Plan, Want, Watch, Write, accept, join};
+use crate::contender::WaiterState;
+use crate::line::{Kind, Waiter};
+use crate::record::{Hints, Record};
+use crate::settings::LimitPolicy;
+use crate::sightings::Sight;
+use crate::timing::UNSERVED;
+use crate::view::{Contender, View, contender_key};
+use crate::{Moment, Op};
+
+/// Plans of a waiter.
+pub(super) fn wait(
+    view: &View,
+    record: Record,
+    own: &Contender,
+    me: Me<'_>,
+    memory: Memory<'_>,
+    now: Moment,
+) -> Plan {
+    let is_asked = own.entry.as_ref().is_some_and(|entry| entry.asked);
+    if view.is_listed() && !view.is_filtered() {
+        return serve(view, record, own, me, memory, now);
+    }
+    if own.says_held() || is_asked {
+        // Its slots were taken from it, or an offer is none any more; or others have asked for a sign of life.
+        let mut draft = Draft::new(view, record, me.wall);
+        draft.write_own(&me, me.entry(WaiterState::Waiting, Vec::new()));
+        let ops = draft.ops.into_iter().chain(me.read_own()).collect();
+        return Plan::waits(false, Next::Write(Write { own: Own::Answers, ..Write::of(ops) }));
+    }
+    follow(view, &record, own, me, memory, now)
+}
+
+/// What a waiter answers to what its own contender key tells, without another read: it accepts an offer, or shows signs of life.
+pub(crate) fn wake(own: &Contender, me: Me<'_>) -> Option<Write> {
+    let entry = own.entry.as_ref().filter(|entry| entry.evicted_by.is_none())?;
+    // Whether its limit is refused, or its group can go on, `.lock` tells.
+    if me.settings.limit_policy == LimitPolicy::Refuse || me.together.is_some() {
+        return None;
+    }
+    if entry.slots != me.settings.slots && entry.state == WaiterState::Offered {
+        return None;
+    }
+    let is_asked = entry.asked && entry.state == WaiterState::Waiting;
+    accept::offered(own, me).or_else(|| {
+        let (key, value) = (
+            contender_key(&me.settings.prefix, me.session),
+            me.entry(WaiterState::Waiting, Vec::new()).encode(),
+        );
+        let write = Op::Cas { key, value, flags: own.flags, index: own.modify_index };
+        let write = Write::of(std::iter::once(write).chain(me.read_own()).collect());
+        is_asked.then_some(Write { own: Own::Answers, ..write })
+    })
+}
+
+/// Plans of a waiter that knows its own contender key and `.lock`, but not the other waiters.
+///
+/// As long as `.lock` counts waiters, each release serves one: the waiter watches its own contender key alone. Without any, the waiter names
+/// itself, by a write that also lists the keys. One client of a crowd does, and the others see it.
+fn follow(
+    view: &View,
+    record: &Record,
+    own: &Contender,
+    me: Me<'_>,
+    memory: Memory<'_>,
+    now: Moment,
+) -> Plan {
+    let room = record.free() >= me.settings.slots;
+    let all = Plan::waits(room, Next::Read(Want::All));
+    let waits = Plan::waits(room, Next::Wait(Watch::contender(view, me.session).into_iter().collect()));
+    let Some(hints) = &record.hints else { return all };
+    let wish = me.entry(WaiterState::Waiting, Vec::new());
+    let changed = own.entry.as_ref().is_none_or(|stored| !stored.agrees(&wish));
+    // A waiter that is to stand before others tells so.
+    let passes = me.settings.priority > hints.least && hints.waiting > 0 && !hints.next.contains(me.session);
+    if changed || passes || memory.sets_limit(record, me) || me.settings.try_once() {
+        return all;
+    }
+    let looks = join::looks(record, me.session);
+    if looks.iter().any(|holder| view.is_missing(holder)) {
+        return all;
+    }
+    let due = memory.sightings.first_due(me.settings.prune_delay);
+    if due.is_some_and(|at| at <= now) {
+        return all;
+    }
+    let waits = waits.again(due);
+    let acts = match memory.yields_until {
+        _ if memory.ends_soon => true,
+        Some(until) => until <= now,
+        None => false,
+    };
+    if record.is_attended() {
+        let unserved = record.free() > 0 && memory.settled_at != Some(view.lock_index());
+        let at = memory.sightings.since(Sight::Free, None).unwrap_or(now) + UNSERVED;
+        return match unserved {
+            false => waits,
+            true if at <= now || memory.ends_soon => all,
+            true => waits.again([at]),
+        };
+    }
+    match (acts, record.free() > 0) {
+        // Other clients may have arrived at the same time, and one of them is enough.
+        (false, _) => {
+            Plan { next: Next::Yield(Watch::contender(view, me.session).into_iter().collect()), ..waits }
+        }
+        (true, true) => all,
+        (true, false) => Plan { next: Next::Write(announce(view, record, me)), ..waits },
+    }
+}
+
+/// Names the waiter in `.lock`, and lists the keys: others may have come before.
+fn announce(view: &View, record: &Record, me: Me<'_>) -> Write {
+    let mut draft = Draft::new(view, record.clone(), me.wall);
+    let next = vec![me.session.clone(); me.settings.slots as usize];
+    let hints = record.hints.clone().unwrap_or_default();
+    draft.record.hints = Some(Hints { next, waiting: 1, least: me.settings.priority, ..hints });
+    draft.lists = true;
+    draft.finish().unwrap_or_default()
+}
+
+/// Plans of a waiter that knows the whole queue: it serves all.
+fn serve(
+    view: &View,
+    mut record: Record,
+    own: &Contender,
+    me: Me<'_>,
+    memory: Memory<'_>,
+    now: Moment,
+) -> Plan {
+    memory.set_limit(&mut record, me);
+    let served =
+        serve::serve(Draft::new(view, record, me.wall), Service::of_waiter(me, memory.sightings), &[], now);
+    let room = served.leaves_a_turn();
+    let Served { mut draft, share, line, again } = served;
+    if draft.holds(me.session) {
+        draft.delete_leftovers();
+        return Plan::waits(true, join::take(draft, &me)).again(again);
+    }
+    let wish = me.entry(WaiterState::Waiting, Vec::new());
+    if own.says_held() || own.entry.as_ref().is_none_or(|stored| !stored.agrees(&wish)) {
+        draft.write_own(&me, wish);
+        draft.publish(&line);
+        draft.lists = true;
+    }
+    if misses(&draft.record, &line, me) {
+        draft.publish(&line);
+    }
+    draft.delete_leftovers();
+    let next = match draft.finish() {
+        Some(write) => Next::Write(write),
+        None => Next::Wait(watches(view, &line, share.left_to.as_ref(), me)),
+    };
+    Plan::waits(room, next).again(again)
+}
+
+/// Whether `.lock` names waiters that this one stands ahead of, and not this one: it came with a priority, or was away.
+fn misses(record: &Record, line: &[Waiter<'_>], me: Me<'_>) -> bool {
+    let named = record.next();
+    let behind = line.iter().skip_while(|one| one.session != me.session);
+    !named.contains(me.session)
+        && behind.filter(|one| one.kind == Kind::Ours).any(|one| named.contains(one.session))
+}
+
+/// The keys that a waiter watches: its own contender key. Where clients take part that take their slots themselves, nobody serves the
+/// queue: the first of the others watches `.lock` and the client whose turn it is, and each waiter behind it the one ahead.
+pub(super) fn watches(
+    view: &View,
+    line: &[Waiter<'_>],
+    left_to: Option<&Waiter<'_>>,
+    me: Me<'_>,
+) -> Vec<Watch> {
+    let own = Watch::contender(view, me.session);
+    let alone = !view.has_foreign() && me.together.is_none();
+    if alone {
+        return own.into_iter().collect();
+    }
+    let ahead = line.iter().take_while(|one| one.session != me.session);
+    let ahead = ahead.filter(|one| one.kind != Kind::Foreign).last();
+    let other = match (ahead, left_to) {
+        (Some(ahead), _) => Watch::contender(view, ahead.session),
+        (None, Some(turn)) => Watch::contender(view, turn.session),
+        (None, None) => None,
+    };
+    // A group has to see each slot that becomes free.
+    let record = (ahead.is_none() || me.together.is_some()).then(|| Watch::lock(view));
+    let record = record.filter(|_| view.lock_index() > 0);
+    own.into_iter().chain(other).chain(record).collect()
+}

@@ -1,0 +1,150 @@
+//! Since when things have stood as they stand, by this client's own clock. No client compares clocks with another one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::contender::WaiterState;
+use super::line::{self, Kind};
+use super::timing::{FOREIGN_TURN, OFFER_PATIENCE};
+use super::view::View;
+use super::{Moment, SessionId};
+
+/// What lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sight {
+    /// A holder is dead.
+    Dead,
+    /// An offer is not accepted.
+    Offer,
+    /// Free slots are left to a waiter that takes them itself, or that waits for more.
+    Turn,
+    /// Slots are free although the queue is served by each release.
+    Free,
+}
+
+/// What was seen first when.
+#[derive(Clone, Debug, Default)]
+pub struct Sightings(BTreeMap<(Sight, Option<SessionId>), (u64, Moment)>);
+
+impl Sightings {
+    /// Notes an offer that this client has made itself by the write of that index.
+    pub fn note_offer(&mut self, taker: SessionId, index: u64, now: Moment) {
+        self.0.insert((Sight::Offer, Some(taker)), (index, now));
+    }
+
+    /// Takes in a view. A key that has changed since begins anew. What a view does not show stays as it is, unless the view shows all.
+    pub fn see(&mut self, view: &View, now: Moment) {
+        let mut seen: BTreeMap<(Sight, Option<SessionId>), u64> = BTreeMap::new();
+        for holder in view.dead() {
+            seen.insert((Sight::Dead, Some(holder.clone())), 0);
+        }
+        let offers = view.contenders.iter().filter(|one| one.state() == Some(WaiterState::Offered));
+        for one in offers.filter(|one| view.slots_of(&one.session) > 0) {
+            seen.insert((Sight::Offer, Some(one.session.clone())), one.modify_index);
+        }
+        let slots = view.record().map_or(0, super::Record::free);
+        let free = slots > 0;
+        if free {
+            seen.insert((Sight::Free, None), view.lock_index());
+            let keeps = |one: &line::Waiter<'_>| one.kind != Kind::Ours || one.slots > slots;
+            for one in line::in_order(view, None).into_iter().filter(keeps) {
+                seen.insert((Sight::Turn, Some(one.session.clone())), one.index);
+            }
+        }
+        // A client that has let its turn pass gets no other one before its key changes.
+        let is_over = |since: Moment| since + FOREIGN_TURN <= now;
+        let shows = |(sight, session): &(Sight, Option<SessionId>), since| match (sight, session) {
+            (Sight::Turn, Some(session)) if !free && is_over(since) => {
+                view.is_listed() && view.contender(session).is_none_or(|one| one.entry.is_some())
+            }
+            _ if view.is_listed() => true,
+            (Sight::Free | Sight::Turn, _) => !free,
+            (Sight::Dead | Sight::Offer, Some(session)) => {
+                let tells = *sight == Sight::Offer && view.contender(session).is_some();
+                tells || view.slots_of(session) == 0
+            }
+            (Sight::Dead | Sight::Offer, None) => true,
+        };
+        self.0.retain(|what, (index, since)| match seen.get(what) {
+            Some(now) => now == index,
+            None => !shows(what, *since),
+        });
+        for (what, index) in seen {
+            self.0.entry(what).or_insert((index, now));
+        }
+    }
+
+    /// Since when it has been seen.
+    pub(crate) fn since(&self, sight: Sight, session: Option<&SessionId>) -> Option<Moment> {
+        self.0.get(&(sight, session.cloned())).map(|(_, since)| *since)
+    }
+
+    /// When the first dead holder is to be pruned, or the first offer to be taken back.
+    pub(crate) fn first_due(&self, prune_delay: Duration) -> Option<Moment> {
+        let due = |((sight, _), (_, since)): (&(Sight, _), &(u64, Moment))| match sight {
+            Sight::Dead => Some(*since + prune_delay),
+            Sight::Offer => Some(*since + OFFER_PATIENCE),
+            Sight::Turn | Sight::Free => None,
+        };
+        self.0.iter().filter_map(due).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contender::{Entry, Identity};
+    use crate::view::Pair;
+    use crate::view::tests::pair;
+
+    const AT: Moment = Moment::from_boot(Duration::from_secs(100));
+
+    fn lock(holders: &str) -> Pair {
+        pair("p/.lock", format!(r#"{{"Limit":1,"Holders":[{holders}]}}"#).as_bytes(), None, 9)
+    }
+
+    fn offer(index: u64) -> Pair {
+        let entry = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default());
+        pair("p/b", &entry.offered(1, vec![0], "").encode(), Some("b"), index)
+    }
+
+    #[test]
+    fn an_offer_is_seen_since_its_first_sight_until_its_key_changes() {
+        let b = SessionId::from("b");
+        let later = AT + Duration::from_secs(1);
+        let mut sightings = Sightings::default();
+        sightings.see(&View::new("p", vec![lock(r#""b""#), offer(5)], 9), AT);
+        sightings.see(&View::new("p", vec![lock(r#""b""#), offer(5)], 9), later);
+        assert_eq!(sightings.since(Sight::Offer, Some(&b)), Some(AT));
+        assert_eq!(sightings.first_due(Duration::ZERO), Some(AT + OFFER_PATIENCE));
+        // A view that does not show the key says nothing of it.
+        sightings.see(&View::of_some("p", [lock(r#""b""#)], &[], 9), later);
+        assert_eq!(sightings.since(Sight::Offer, Some(&b)), Some(AT));
+        sightings.see(&View::of_some("p", [lock(r#""b""#), offer(6)], &[], 9), later);
+        assert_eq!(sightings.since(Sight::Offer, Some(&b)), Some(later), "another offer");
+        sightings.see(&View::of_some("p", [lock("")], &[], 9), later);
+        assert_eq!(sightings.since(Sight::Offer, Some(&b)), None);
+    }
+
+    #[test]
+    fn the_dead_are_seen_in_listings_alone() {
+        let mut sightings = Sightings::default();
+        sightings.see(&View::of_some("p", [lock(r#""x""#)], &["x".into()], 9), AT);
+        assert_eq!(sightings.first_due(Duration::ZERO), None);
+        sightings.see(&View::new("p", vec![lock(r#""x""#)], 9), AT);
+        assert_eq!(sightings.first_due(Duration::from_secs(3)), Some(AT + Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_foreign_client_that_let_its_turn_pass_gets_no_other_one() {
+        let x = SessionId::from("x");
+        let view = |holders| View::new("p", vec![lock(holders), pair("p/x", b"", Some("x"), 4)], 9);
+        let mut sightings = Sightings::default();
+        sightings.see(&view(""), AT);
+        sightings.see(&view(r#""b""#), AT + FOREIGN_TURN / 2);
+        assert_eq!(sightings.since(Sight::Turn, Some(&x)), None, "its turn was cut short");
+        sightings.see(&view(""), AT + FOREIGN_TURN);
+        sightings.see(&view(r#""b""#), AT + FOREIGN_TURN * 2);
+        assert_eq!(sightings.since(Sight::Turn, Some(&x)), Some(AT + FOREIGN_TURN));
+    }
+}
