@@ -104,7 +104,10 @@ impl Machine {
             }
         }
         if self.owed.deadline().is_some_and(|until| until <= cx.now) {
-            self.owed.clear();
+            // A client that has left has nothing else to do, and owes them until it has looked.
+            if self.intent() != Intent::Rest {
+                self.owed.clear();
+            }
             self.known.want(Want::All);
         }
         if self.watches.is_due(cx.now) && !self.known.wants_anything() {
@@ -347,10 +350,7 @@ impl Machine {
 
     /// A client that has left sees to the offers that it made, also when its session has ended.
     fn tend(&mut self, cx: &mut Context<'_>) {
-        if !self.owes() {
-            return;
-        }
-        if self.known.take_want().is_some() {
+        if self.owes() && self.known.take_want().is_some() {
             cx.out.push_back(Command::List { name: self.name.clone() });
             self.in_flight = InFlight::Reading { want: Want::All, look: false };
             return;
