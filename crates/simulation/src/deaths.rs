@@ -55,13 +55,14 @@ fn first_die(game: Game, dead: usize, bound: u64) {
         world.run(Duration::from_millis(300));
         world.strike(dead, false);
         let took = world.run_until_served();
-        assert!(took <= Duration::from_secs(bound), "seed {seed}: {dead} of {game:?} died: {took:?}");
+        assert!(took <= Duration::from_secs(bound), "seed {seed}: {took:?} with {dead} dead: {game:?}");
     }
 }
 
 #[test]
 fn the_dead_at_the_head_of_a_crowd_hold_it_up_for_a_moment() {
-    first_die(commands(24, 3, 1), 6, 8);
+    // Without the dead it takes 6 s, 12 s and 21 s.
+    first_die(commands(24, 3, 1), 6, 9);
     first_die(commands(40, 5, 2), 10, 16);
     first_die(commands(81, 1, 1), 60, 31);
 }

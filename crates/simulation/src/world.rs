@@ -73,7 +73,7 @@ pub(super) struct Game {
     /// All agents start at one instant. At this interval, all holders leave at one instant; when all agents have left, all start
     /// again.
     pub(super) storm: Option<Duration>,
-    /// Each agent runs one command of this length, under a guard, and no other agent comes in its stead.
+    /// Each agent runs one command of about this length, under a guard, and no other agent comes in its stead.
     pub(super) run: Option<Duration>,
     pub(super) chaos: Chaos,
 }
@@ -256,7 +256,7 @@ impl World {
         client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
         let mut agent = Agent::new(self.lives, configuration, resume, &mut self.rng, self.now);
         if let Some(run) = self.game.run {
-            (agent.work, agent.guarded) = (run, true);
+            (agent.work, agent.guarded) = (run.mul_f64(0.9 + 0.2 * self.rng.f64()), true);
         }
         agent
     }
