@@ -50,7 +50,12 @@ impl Machine {
                 self.failures.listed(true);
                 let text = plan::hidden_keys_error(&self.settings.prefix, "write");
                 self.request_failed(Failure { kind: FailureKind::Denied, text }, cx);
-                self.known.want(Want::All);
+                if self.holds() {
+                    // Whether `.lock` still lists it, and whether an operator evicted it, is shown.
+                    self.see(View::of_listing(&self.settings.prefix, listing), cx);
+                } else {
+                    self.known.want(Want::All);
+                }
             }
             Ok(listing) => {
                 // To leave takes no more than the own keys, and those that are hidden go with the session.

@@ -97,7 +97,8 @@ impl Machine {
         if self.timers.take_due(Timer::Look, cx.now) {
             if self.holds() {
                 self.known.confirms = true;
-                self.known.want(if self.settings.is_lock() { Want::All } else { self.looks_at(cx) });
+                let lists = self.settings.is_lock() || self.failures.hides();
+                self.known.want(if lists { Want::All } else { self.looks_at(cx) });
             } else {
                 self.begin_look();
                 self.known.want(self.looks_at(cx));

@@ -39,6 +39,11 @@ impl Failures {
         self.hidden = filtered;
     }
 
+    /// Whether keys are hidden.
+    pub(super) fn hides(&self) -> bool {
+        self.hidden
+    }
+
     /// Whether writes fail.
     pub(super) fn is_of_writes(&self) -> bool {
         self.of_writes

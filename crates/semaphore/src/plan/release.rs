@@ -113,10 +113,7 @@ pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: M
     };
     let mut draft = Draft::new(view, record.clone(), wall);
     let freed = draft.remove_holder(session);
-    let sightings = Sightings::default();
-    let service =
-        Service { me: None, sightings: &sightings, prune_delay: Duration::ZERO, without: Some(session) };
-    let Served { mut draft, line, .. } = serve::serve(draft, service, &freed, now);
+    let Served { mut draft, line, .. } = serve::for_operator(draft, Some(session), &freed, now);
     draft.publish(&line);
     draft.ops.push(Op::Delete { key });
     let mut write = draft.finish()?;

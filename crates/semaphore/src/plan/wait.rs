@@ -30,7 +30,8 @@ pub(super) fn wait(
         let mut draft = Draft::new(view, record, me.wall);
         draft.write_own(&me, me.entry(WaiterState::Waiting, Vec::new()));
         let ops = draft.ops.into_iter().chain(me.read_own()).collect();
-        return Plan::waits(false, Next::Write(Write { own: Own::Answers, ..Write::of(ops) }));
+        let own = if is_asked { Own::Answers } else { Own::Joins };
+        return Plan::waits(false, Next::Write(Write { own, ..Write::of(ops) }));
     }
     follow(view, &record, own, me, memory, now)
 }

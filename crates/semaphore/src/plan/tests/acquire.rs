@@ -140,7 +140,7 @@ fn a_woken_waiter_shows_signs_of_life_where_it_is_asked() {
 fn an_offer_that_is_none_any_more_is_no_hold() {
     let view = some(vec![lock_of(1, &["b"], &[], 0), offered("me", 20)], &[]);
     let write = client(settings(1)).write(&view);
-    assert_eq!((entry_of(&write, "me").state, &write.own), (WaiterState::Waiting, &Own::Answers));
+    assert_eq!((entry_of(&write, "me").state, &write.own), (WaiterState::Waiting, &Own::Joins));
 }
 
 #[test]
