@@ -176,7 +176,8 @@ impl Machine {
 
     /// Whether slots that it offered are not accepted yet. Until then it sees to it that somebody takes them.
     pub fn owes(&self) -> bool {
-        let tends = self.timers.is_set(Timer::Again) || !matches!(self.in_flight, InFlight::None);
+        let tends = self.timers.is_set(Timer::Again) || self.known.wanted() == Some(&Want::All);
+        let tends = tends || !matches!(self.in_flight, InFlight::None);
         !self.owed.is_empty() || self.intent() == Intent::Rest && tends
     }
 
@@ -227,7 +228,7 @@ impl Machine {
         self.stop_watches(cx);
         self.state = State::Ended(EndReason::Abandoned);
         self.in_flight = InFlight::None;
-        self.owed = Owed::default();
+        (self.owed, self.known) = (Owed::default(), Known::default());
     }
 
     /// Lists the keys soon, for a reader of the status. The pause grows with the participants and with the agent's semaphores.

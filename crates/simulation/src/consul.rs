@@ -162,7 +162,10 @@ impl Consul {
         let is_list = |op: &&Op| matches!(op, Op::List { .. });
         let lists: Vec<_> = ops.iter().filter(is_list).map(|op| op.key().to_owned()).collect();
         // Else a listing would not be of the state after the transaction.
-        assert!(ops.iter().skip_while(|op| !is_list(op)).all(|op| is_list(&op)), "a write after a listing: {ops:?}");
+        for (step, list) in ops.iter().enumerate().filter(|(_, op)| is_list(op)) {
+            let mut later = ops[step..].iter().filter(|op| !is_list(op));
+            assert!(later.all(|op| !op.key().starts_with(list.key())), "a write after its listing: {ops:?}");
+        }
         let ops = ops.iter().cloned().map(|op| match op {
             Op::Lock { key, value, flags, session } => {
                 StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())

@@ -265,7 +265,10 @@ impl Machine {
         self.write_succeeded(cx);
         self.contention.reset();
         self.known.lost_race = false;
-        let Some(session) = cx.remembered.cloned() else { return };
+        let Some(session) = cx.remembered.cloned() else {
+            self.note_offers(&write, index, cx);
+            return self.watch_takers(cx);
+        };
         let limit = |view: Option<&View>| view.and_then(View::record).map(|record| record.limit);
         let before = limit(self.view());
         let view = self.written(&write, index, listing, &session);
@@ -279,13 +282,7 @@ impl Machine {
             self.reported.note_limit_set(to);
         }
         self.see(view, cx);
-        self.owed.add(&write.offered, index, cx.now);
-        for taker in &write.offered {
-            self.known.sightings.note_offer(taker.clone(), index, cx.now);
-        }
-        if write.asks {
-            self.timers.set(Timer::Again, cx.now + ROLL_CALL);
-        }
+        self.note_offers(&write, index, cx);
         let is_lock = self.settings.is_lock();
         if is_lock {
             self.observe_owner(cx);
@@ -305,6 +302,17 @@ impl Machine {
                 self.rewatch_own(&session, cx);
             }
             Own::Leaves | Own::Joins | Own::Stays => {}
+        }
+    }
+
+    /// Notes what a transaction leaves to be seen to.
+    fn note_offers(&mut self, write: &Write, index: u64, cx: &Context<'_>) {
+        self.owed.add(&write.offered, index, cx.now);
+        for taker in &write.offered {
+            self.known.sightings.note_offer(taker.clone(), index, cx.now);
+        }
+        if write.asks {
+            self.timers.set(Timer::Again, cx.now + ROLL_CALL);
         }
     }
 

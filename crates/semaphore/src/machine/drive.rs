@@ -84,8 +84,14 @@ impl Machine {
             self.known.want(Want::All);
         }
         if self.timers.take_due(Timer::Again, cx.now) {
-            let listed = self.known.decided_by_listing || self.intent() == Intent::Rest;
-            self.known.want(if listed { Want::All } else { self.looks_at(cx) });
+            if self.known.decided_by_listing || self.intent() == Intent::Rest {
+                self.known.want(Want::All);
+            } else if !self.holds() {
+                self.known.want(self.looks_at(cx));
+            } else if !self.known.wants_anything() {
+                // Its watches begin at what it knows.
+                self.known.decide_by_last();
+            }
         }
         if self.timers.is_due(Timer::Yield, cx.now) && !self.known.yields_over {
             self.known.yields_over = true;
@@ -351,7 +357,8 @@ impl Machine {
 
     /// A client that has left sees to the offers that it made, also when its session has ended.
     fn tend(&mut self, cx: &mut Context<'_>) {
-        if self.owes() && self.known.take_want().is_some() {
+        if self.known.wanted() == Some(&Want::All) {
+            self.known.take_want();
             cx.out.push_back(Command::List { name: self.name.clone() });
             self.in_flight = InFlight::Reading { want: Want::All, look: false };
             return;
@@ -362,8 +369,6 @@ impl Machine {
             let wall = cx.wall.text(cx.now);
             let (write, _) =
                 plan::pass_on(&view, &self.known.sightings, self.settings.prune_delay, &wall, cx.now);
-            // Offers that others have made are theirs to see to.
-            self.timers.clear(Timer::Again);
             if let Some(write) = write {
                 return self.commit(write, cx);
             }
@@ -371,7 +376,7 @@ impl Machine {
         self.watch_takers(cx);
     }
 
-    fn watch_takers(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn watch_takers(&mut self, cx: &mut Context<'_>) {
         let watches = self.owed.watches(&self.settings.prefix).collect();
         self.watch(watches, cx);
     }
@@ -485,6 +490,7 @@ impl Machine {
         }
         self.stop_watches(cx);
         self.timers.clear(Timer::Again);
+        self.known.take_want();
         self.past.stopping = None;
         self.state = State::Ended(match reason {
             LeaveReason::Requeue if !cx.ending => return self.reacquire(cx.now),

@@ -93,7 +93,8 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
             line.retain(|one| *one.session != membership.session);
             let mut draft = Draft::new(view, record.clone(), "");
             draft.publish(&line);
-            draft.finish().map(|write| write.ops).unwrap_or_default()
+            draft.ops.push(mark);
+            return draft.finish();
         }
         (MembershipKind::Waits | MembershipKind::Dead, _) => Vec::new(),
     };

@@ -154,7 +154,7 @@ fn a_group_joins_and_takes_its_slots_by_writes_that_all_members_make_together() 
         Client { together: Some((prefixes, step)), ..client(settings(1)) }.write(&listed(pairs))
     };
     let joins = of(GroupStep::Enqueue, vec![lock_of(1, &[], &[], 0)]);
-    assert_eq!((steps(&joins).as_str(), joins.joint), ("new me, lock me", true));
+    assert_eq!((steps(&joins).as_str(), joins.joint), ("cas .lock, new me, lock me", true));
     assert_eq!(entry_of(&joins, "me").together, ["p", "q"]);
     let takes = of(GroupStep::Acquire, vec![lock_of(1, &[], &[], 0), member("me", 9)]);
     assert_eq!((written(&takes).as_str(), takes.joint), ("me |  | 0", true));
