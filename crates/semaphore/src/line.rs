@@ -126,7 +126,7 @@ pub(crate) struct Share<'a> {
 }
 
 /// Shares the `free` slots of `record` out to at most `most` waiters. Slots are left to a waiter that takes them itself until its turn
-/// `is_over`.
+/// `is_over`, as is the time of an asked one to answer.
 pub(crate) fn share<'a>(
     record: &Record,
     line: &[Waiter<'a>],
@@ -140,6 +140,9 @@ pub(crate) fn share<'a>(
         for one in line.iter().filter(|one| one.asked == asked && one.is_served_by(record)) {
             if free == 0 || share.served.len() == most {
                 return share;
+            }
+            if asked && !is_over(one) {
+                continue;
             }
             if one.kind == Kind::Foreign && is_over(one) {
                 continue;

@@ -166,10 +166,12 @@ pub struct Write {
     pub own: Own,
     /// The waiters that it offers slots to.
     pub offered: Vec<SessionId>,
+    /// The waiters that it asks for a sign of life.
+    pub asked: Vec<SessionId>,
+    /// Whether its writer serves those that have answered.
+    pub asks: bool,
     /// Dead holders that it prunes.
     pub pruned: u32,
-    /// Whether it asks waiters for a sign of life. Its writer serves those that have answered.
-    pub asks: bool,
     /// Whether it may only be committed together with the rest of the acquire group.
     pub joint: bool,
 }

@@ -16,6 +16,8 @@ pub(crate) enum Sight {
     Dead,
     /// An offer is not accepted.
     Offer,
+    /// A waiter was asked for a sign of life.
+    Asked,
     /// Free slots are left to a waiter that takes them itself, or that waits for more.
     Turn,
     /// Slots are free although the queue is served by each release.
@@ -32,6 +34,11 @@ impl Sightings {
         self.0.insert((Sight::Offer, Some(taker)), (index, now));
     }
 
+    /// Notes that this client has asked a waiter for a sign of life by the write of that index.
+    pub fn note_asked(&mut self, waiter: SessionId, index: u64, now: Moment) {
+        self.0.insert((Sight::Asked, Some(waiter)), (index, now));
+    }
+
     /// Takes in a view. A key that has changed since begins anew. What a view does not show stays as it is, unless the view shows all.
     pub fn see(&mut self, view: &View, now: Moment) {
         let mut seen: BTreeMap<(Sight, Option<SessionId>), u64> = BTreeMap::new();
@@ -41,6 +48,9 @@ impl Sightings {
         let offers = view.contenders.iter().filter(|one| one.state() == Some(WaiterState::Offered));
         for one in offers.filter(|one| view.slots_of(&one.session) > 0) {
             seen.insert((Sight::Offer, Some(one.session.clone())), one.modify_index);
+        }
+        for one in view.contenders.iter().filter(|one| one.is_asked()) {
+            seen.insert((Sight::Asked, Some(one.session.clone())), one.modify_index);
         }
         let slots = view.record().map_or(0, super::Record::free);
         let free = slots > 0;
@@ -63,7 +73,8 @@ impl Sightings {
                 let tells = *sight == Sight::Offer && view.contender(session).is_some();
                 tells || view.slots_of(session) == 0
             }
-            (Sight::Dead | Sight::Offer, None) => true,
+            (Sight::Asked, Some(session)) => view.contender(session).is_some(),
+            (Sight::Dead | Sight::Offer | Sight::Asked, None) => true,
         };
         self.0.retain(|what, (index, since)| match seen.get(what) {
             Some(now) => now == index,
@@ -84,7 +95,7 @@ impl Sightings {
         let due = |((sight, _), (_, since)): (&(Sight, _), &(u64, Moment))| match sight {
             Sight::Dead => Some(*since + prune_delay),
             Sight::Offer => Some(*since + OFFER_PATIENCE),
-            Sight::Turn | Sight::Free => None,
+            Sight::Asked | Sight::Turn | Sight::Free => None,
         };
         self.0.iter().filter_map(due).min()
     }

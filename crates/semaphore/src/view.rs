@@ -485,6 +485,11 @@ impl Contender {
         self.state().is_some_and(|state| state != WaiterState::Waiting)
     }
 
+    /// Whether it is asked for a sign of life.
+    pub fn is_asked(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.asked)
+    }
+
     /// Whether its own value says that it waits.
     pub fn says_waiting(&self) -> bool {
         self.state() == Some(WaiterState::Waiting)

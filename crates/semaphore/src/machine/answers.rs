@@ -311,6 +311,9 @@ impl Machine {
         for taker in &write.offered {
             self.known.sightings.note_offer(taker.clone(), index, cx.now);
         }
+        for waiter in &write.asked {
+            self.known.sightings.note_asked(waiter.clone(), index, cx.now);
+        }
         if write.asks {
             self.timers.set(Timer::Again, cx.now + ROLL_CALL);
         }
@@ -398,7 +401,7 @@ impl Machine {
                 let own = contender_key(&self.settings.prefix, session);
                 !write.ops.iter().any(|op| op.key() == own)
             }
-            _ => false,
+            (intent, _) => intent == Intent::Rest,
         };
         self.known.want(if by_name || has_left { Want::All } else { Want::Some(Vec::new()) });
         if !joins {

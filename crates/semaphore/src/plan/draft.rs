@@ -29,8 +29,9 @@ pub(super) struct Draft<'a> {
     /// The steps besides that of `.lock`.
     pub(super) ops: Vec<Op>,
     offered: Vec<SessionId>,
+    asked: Vec<SessionId>,
     pruned: u32,
-    /// Waiters are asked for a sign of life.
+    /// Those that answer are to be served.
     pub(super) asks: bool,
     /// All keys are listed after the other steps.
     pub(super) lists: bool,
@@ -42,7 +43,7 @@ impl<'a> Draft<'a> {
     /// A change of `record`, which is that of the view, or a new one.
     pub(super) fn new(view: &'a View, record: Record, wall: &'a str) -> Self {
         let indexes = view.indexes().into_iter().map(|(id, indexes)| (id.clone(), indexes)).collect();
-        let (ops, offered) = (Vec::new(), Vec::new());
+        let (ops, offered, asked) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             view,
             wall,
@@ -50,6 +51,7 @@ impl<'a> Draft<'a> {
             indexes,
             ops,
             offered,
+            asked,
             pruned: 0,
             asks: false,
             lists: false,
@@ -188,6 +190,7 @@ impl<'a> Draft<'a> {
     pub(super) fn ask(&mut self, one: &Contender) {
         if let Some(entry) = one.entry.clone() {
             self.write(&one.session, entry.asked(), one.modify_index);
+            self.asked.push(one.session.clone());
         }
     }
 
@@ -319,7 +322,7 @@ impl<'a> Draft<'a> {
         if self.lists && !self.ops.is_empty() {
             self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
         }
-        let Self { ops, offered, pruned, asks, .. } = self;
-        (!ops.is_empty()).then_some(Write { ops, offered, pruned, asks, ..Write::default() })
+        let Self { ops, offered, asked, pruned, asks, .. } = self;
+        (!ops.is_empty()).then_some(Write { ops, offered, asked, asks, pruned, ..Write::default() })
     }
 }

@@ -97,22 +97,33 @@ pub(super) fn serve<'a>(
         .into_iter()
         .filter(|one| Some(one.session) != without)
         .collect();
-    // Where one does not accept, those next in line may be dead too. The first that shows signs of life is served.
-    let next = line.iter().filter(|one| !one.asked && one.kind == Kind::Ours && is_other(one.session));
-    let doubted: Vec<_> =
-        next.filter_map(|one| view.contender(one.session)).filter(|_| !overdue.is_empty()).collect();
-    for one in doubted.iter().take(draft.room()) {
-        draft.ask(one);
-    }
-    if !doubted.is_empty() {
+    let is_over = |one: &Waiter<'a>| match one.kind {
+        _ if one.asked => since(Sight::Asked, one.session) + ROLL_CALL <= now,
+        _ => since(Sight::Turn, one.session) + FOREIGN_TURN <= now,
+    };
+    // Where one does not answer, those next in line may be dead too, unless they have written later. The first that shows signs of life is
+    // served.
+    let silent = line.iter().filter(|one| one.asked && is_over(one)).map(|one| one.index);
+    let silent = silent.chain(overdue.iter().map(|one| one.modify_index)).max();
+    let doubts = |one: &Waiter<'_>| {
+        !one.asked && one.kind == Kind::Ours && is_other(one.session) && Some(one.index) < silent
+    };
+    if line::share(&draft.record, &line, &is_over, MAX_SERVED).served.iter().any(doubts) {
+        let doubted = line.iter().filter(|one| doubts(one)).filter_map(|one| view.contender(one.session));
+        for one in doubted.take(draft.room()) {
+            draft.ask(one);
+        }
         // Until they have answered, no waiter is served by its name.
         draft.publish_number(line.len());
         draft.asks = true;
         let again = again.into_iter().chain([now + ROLL_CALL]).min();
         return Served { draft, share: Share::default(), line, again };
     }
-    let is_over = |one: &Waiter<'a>| since(Sight::Turn, one.session) + FOREIGN_TURN <= now;
     let share = draft.share(&line, freed, me, &is_over);
+    if draft.record.free() > 0 {
+        let answer = line.iter().filter(|one| one.asked && !is_over(one));
+        again = answer.map(|one| since(Sight::Asked, one.session) + ROLL_CALL).chain(again).min();
+    }
     if let Some(one) = &share.left_to {
         let patience = if one.kind == Kind::Group { GROUP_PATIENCE } else { FOREIGN_TURN };
         let ends = since(Sight::Turn, one.session) + patience;

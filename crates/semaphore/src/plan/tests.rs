@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::record::{Form, Hints};
 use crate::settings::LimitPolicy;
-use crate::timing::{FOREIGN_TURN, GROUP_PATIENCE, OFFER_PATIENCE, UNSERVED};
+use crate::timing::{FOREIGN_TURN, GROUP_PATIENCE, OFFER_PATIENCE, ROLL_CALL, UNSERVED};
 use crate::view::Pair;
 use crate::view::tests::pair;
 

@@ -37,13 +37,12 @@ fn asked_waiters_come_after_all_others() {
     // Its own mark says nothing: the planning client lives.
     let write = serves(1, vec![lock_of(1, &[], &[], 0), asked("b", 2), asked("me", 9)]);
     assert_eq!(written(&write), "me |  | 0");
-    let (write, _) = pass_on(
-        &listed(vec![lock_of(1, &[], &[], 0), asked("b", 2)]),
-        &Sightings::default(),
-        Duration::ZERO,
-        "",
-        NOW,
-    );
+    let view = listed(vec![lock_of(1, &[], &[], 0), asked("b", 2)]);
+    let mut sightings = Sightings::default();
+    sightings.see(&view, NOW);
+    let later = NOW + ROLL_CALL;
+    assert_eq!(pass_on(&view, &sightings, Duration::ZERO, "", NOW), (None, Some(later)), "it may yet answer");
+    let (write, _) = pass_on(&view, &sightings, Duration::ZERO, "", later);
     assert_eq!(written(&write.unwrap()), "b |  | 0", "nobody else is left");
 }
 
@@ -64,6 +63,18 @@ fn an_overdue_offer_is_withdrawn_and_those_next_in_line_are_asked() {
         assert_eq!((entry.state, entry.asked, entry.indexes), (WaiterState::Waiting, true, vec![]));
     }
     assert!(write.asks);
+}
+
+#[test]
+fn no_waiter_is_doubted_that_has_written_since_the_offer() {
+    let view = listed(vec![
+        lock_of(1, &["b"], &["c", "me"], 2),
+        offered("b", 60),
+        waits("c", 61),
+        waits("me", 70),
+    ]);
+    let write = client(settings(1)).that_saw(&view, OFFER_PATIENCE).write(&view);
+    assert_eq!((written(&write).as_str(), write.asks), ("c | me | 1", false), "{}", steps(&write));
 }
 
 #[test]
