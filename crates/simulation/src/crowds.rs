@@ -44,7 +44,7 @@ fn crowds_that_join_and_leave_at_one_instant_are_served() {
 #[test]
 fn few_transactions_of_a_crowd_are_refused() {
     for (agents, limit) in [(20, 3), (120, 3), (120, 30)] {
-        let run = Some(Duration::from_millis(200));
+        let run = Some(Duration::from_secs(3));
         let game = Game { agents, limit, run, weights: false, ..GAME };
         for seed in seeds(0.1) {
             let mut world = World::new(seed, game);
