@@ -197,7 +197,11 @@ pub async fn change(
         let why = match looked {
             Ok(view) => {
                 let Some(write) = plan(&view)? else {
-                    return Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view, offered });
+                    return Ok(Changed {
+                        before: before.unwrap_or_else(|| view.clone()),
+                        after: view,
+                        offered,
+                    });
                 };
                 let takers = write.offered.clone();
                 match bridge::commit(client, steps(place, write)).await {

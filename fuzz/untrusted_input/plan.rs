@@ -87,11 +87,7 @@ enum Scope {
 }
 
 /// Executes plans until there is nothing left to do. Returns the keys.
-fn follow(
-    mut pairs: Vec<Pair>,
-    scope: Scope,
-    plan: impl Fn(&View) -> Result<Step, String>,
-) -> Vec<Pair> {
+fn follow(mut pairs: Vec<Pair>, scope: Scope, plan: impl Fn(&View) -> Result<Step, String>) -> Vec<Pair> {
     let mut seen = scope;
     for round in 1.. {
         let view = match seen {
@@ -148,7 +144,9 @@ fn apply(pairs: &mut Vec<Pair>, op: Op, index: u64) {
             place.map(|place| pairs.remove(place));
             return;
         }
-        Op::CheckIndex { .. } | Op::List { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => return,
+        Op::CheckIndex { .. } | Op::List { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => {
+            return;
+        }
     };
     let create_index = place.map_or(index, |place| pairs[place].create_index);
     let pair = Pair { key, value, flags, session, times_locked: 1, create_index, modify_index: index };

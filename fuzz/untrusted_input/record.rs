@@ -39,8 +39,7 @@ pub(super) fn flags(kind: u8) -> u64 {
 fn foreign(value: &[u8]) -> BTreeMap<String, String> {
     let object: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(value).expect("it was decoded");
     let ours = |name: &str| {
-        ["limit", "holders"].contains(&name.to_ascii_lowercase().as_str())
-            || name == "slotkeeper"
+        ["limit", "holders"].contains(&name.to_ascii_lowercase().as_str()) || name == "slotkeeper"
     };
     let foreign = object.into_iter().filter(|(name, _)| !ours(name));
     foreign.map(|(name, value)| (name, value.get().to_owned())).collect()

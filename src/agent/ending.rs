@@ -201,7 +201,8 @@ impl Agent {
     /// can wait: the exit code of the command does not.
     pub(super) fn may_hand_over(&self) -> bool {
         let mut machines = self.own.keeper.machines();
-        let is_left = self.own.keeper.session().is_some() && machines.any(|one| one.open_offers().next().is_some());
+        let is_left =
+            self.own.keeper.session().is_some() && machines.any(|one| one.open_offers().next().is_some());
         is_left
             && self.guard.is_some()
             && self.ending.drain().is_some()
@@ -302,9 +303,7 @@ impl Agent {
         let handed_over = self.handed_over;
         // The guard needs the token, and logs out.
         let log_out = async {
-            if !handed_over
-                && let Err(error) = client.log_out_for_good().await
-            {
+            if !handed_over && let Err(error) = client.log_out_for_good().await {
                 warn!(
                     error = %bridge::message(&error),
                     "{LOGOUT_FAILED}; the token stays valid for the auth method's MaxTokenTTL"

@@ -122,7 +122,9 @@ impl ParticipantState {
         let may_hold = view.is_filtered() && view.lock == LockKeyState::Missing;
         match Membership::of(view, session).map(|membership| membership.part) {
             Some(Holds) if view.lives(session).is_none() => Self::Unknown,
-            Some(Holds) if contender.and_then(Contender::state) == Some(WaiterState::Offered) => Self::Offered,
+            Some(Holds) if contender.and_then(Contender::state) == Some(WaiterState::Offered) => {
+                Self::Offered
+            }
             Some(Holds) => Self::Held,
             Some(Waits) | None if may_hold && contender.is_some_and(|one| !one.says_waiting()) => {
                 Self::Unknown

@@ -37,7 +37,8 @@ pub async fn see_to(client: &Client, prefix: &str, mut offers: Vec<(SessionId, u
 /// Whether all takers have changed their contender keys in time, or have none any more.
 async fn are_answered(client: &Client, prefix: &str, offers: &[(SessionId, u64)]) -> bool {
     let until = Instant::now() + OFFER_PATIENCE;
-    let watches = offers.iter().map(|(taker, index)| is_answered(client, format!("{prefix}/{taker}"), *index, until));
+    let watches =
+        offers.iter().map(|(taker, index)| is_answered(client, format!("{prefix}/{taker}"), *index, until));
     stream::iter(watches).buffer_unordered(MAX_WATCHED).all(ready).await
 }
 
@@ -46,7 +47,9 @@ async fn is_answered(client: &Client, key: String, index: u64, until: Instant) -
         let left = until.saturating_duration_since(Instant::now());
         let read = bridge::read(client, &key, Read::default().after(index, left));
         match timeout_at(until, read).await {
-            Ok(Ok(reading)) if reading.pair.as_ref().map(|pair| pair.modify_index) != Some(index) => return true,
+            Ok(Ok(reading)) if reading.pair.as_ref().map(|pair| pair.modify_index) != Some(index) => {
+                return true;
+            }
             Ok(_) => sleep(PAUSE.min(left)).await,
             Err(_late) => return false,
         }
@@ -84,12 +87,15 @@ async fn pass_on(
             }
             continue;
         };
+        let (offered, asked) = (write.offered, write.asked);
         match bridge::commit(client, write.ops).await {
-            Ok(Commit::Done { index, .. }) if !write.offered.is_empty() => {
-                return write.offered.into_iter().map(|taker| (taker, index)).collect();
+            Ok(Commit::Done { index, .. }) if !offered.is_empty() => {
+                return offered.into_iter().map(|taker| (taker, index)).collect();
             }
-            // Waiters were asked for a sign of life.
-            Ok(Commit::Done { .. }) => {
+            Ok(Commit::Done { index, .. }) => {
+                for waiter in asked {
+                    sightings.note_asked(waiter, index, now);
+                }
                 asks = again.is_some();
                 sleep(again.unwrap_or(PAUSE)).await;
             }

@@ -13,8 +13,8 @@ pub(crate) mod signals;
 pub(crate) mod terminal;
 
 pub(crate) use guard::holdings::Holdings;
-pub(crate) use guard::wire::Offer;
 pub(crate) use guard::tree::unfit_proc;
+pub(crate) use guard::wire::Offer;
 pub use running::{Command, CommandEvent, CommandTimes, Running};
 
 /// The variable of `run --metrics-file`.

@@ -21,10 +21,10 @@ use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::exec::THIS_PROGRAM;
+use super::guard::MAX_RELEASE;
 use super::guard::fence::Why;
 use super::guard::holdings::Holdings;
 use super::guard::tree;
-use super::guard::MAX_RELEASE;
 use super::guard::wire::{self, Offer, Order, Outcome, Reader, Report, Writer};
 use super::hooks::Groups;
 use super::{open_files, terminal};

@@ -275,7 +275,10 @@ fn a_dead_next_waiter_is_skipped() {
     operator.destroy(&dead_session);
     assert_eq!(leaver.terminate(), Some(0));
     let did = proxy.counts() - before;
-    assert!((2..=3).contains(&did.of(Kind::Txn).requests), "perhaps one that reads, one refused, one done: {did:?}");
+    assert!(
+        (2..=3).contains(&did.of(Kind::Txn).requests),
+        "perhaps one that reads, one refused, one done: {did:?}"
+    );
     assert_eq!(operator.holders(PREFIX), [after_session.as_str()]);
     after.await_ready();
     let (said, _) = entry(&operator, &after_session);

@@ -375,8 +375,10 @@ impl Keeper {
         let looked: Vec<_> = looks.map(|one| (one.name().clone(), prefix_of(one))).collect();
         for (name, prefix) in looked {
             let is_other = |one: &Machine| *one.name() != name && prefix_of(one) == prefix;
-            if self.machines().any(is_other) {
-                self.machines.get_mut(&name).map(|one| one.look_no_more());
+            if self.machines().any(is_other)
+                && let Some(one) = self.machines.get_mut(&name)
+            {
+                one.look_no_more();
             }
         }
     }

@@ -25,10 +25,8 @@ pub(crate) const FOREIGN_TURN: Duration = Duration::from_millis(300);
 pub(crate) const GROUP_PATIENCE: Duration = Duration::from_secs(15);
 /// Slots may be free for this long although waiters are counted: a client is about to serve them.
 pub(crate) const UNSERVED: Duration = Duration::from_secs(1);
-/// All observers of a queue together look at it about so often, while it moves.
-pub(crate) const LOOKS_OF_ALL: Duration = Duration::from_millis(1250);
-/// The longest pause of one of them.
-pub(crate) const MAX_LOOK_PAUSE: Duration = Duration::from_secs(30);
+/// The pause between the looks of one observer, while the queue moves.
+pub(crate) const LOOK_PAUSE: (Duration, Duration) = (Duration::from_millis(1250), Duration::from_secs(10));
 /// So many waiters of a queue observe it, by chance.
 pub(crate) const MAX_OBSERVERS: u32 = 24;
 /// A waiter looks once more within this time before its wait ends, so that it finds by itself what others do not.

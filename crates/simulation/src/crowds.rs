@@ -55,7 +55,10 @@ fn few_transactions_of_a_crowd_are_refused() {
             let (committed, refused) = world.transactions();
             let refused = refused - before;
             eprintln!("{agents} {limit}: {committed} {refused}");
-            assert!(refused * 10 <= agents as u32, "seed {seed}: {refused} refused, {committed} committed: {game:?}");
+            assert!(
+                refused * 10 <= agents as u32,
+                "seed {seed}: {refused} refused, {committed} committed: {game:?}"
+            );
         }
     }
 }

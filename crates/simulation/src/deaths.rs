@@ -79,6 +79,9 @@ fn after_the_death_of_a_node_the_one_waiter_of_another_starts_within_seconds() {
         let died = world.holder_died().expect("a dead holder");
         let started = world.run_until_holds();
         let took = started.saturating_sub(died);
-        assert!(took <= Duration::from_secs(5), "seed {seed}: it started {took:?} after Consul had ended the session");
+        assert!(
+            took <= Duration::from_secs(5),
+            "seed {seed}: it started {took:?} after Consul had ended the session"
+        );
     }
 }

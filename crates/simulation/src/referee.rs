@@ -345,7 +345,8 @@ impl Referee {
             assert!(
                 held || entry.token.is_none()
                     || self.game.chaos.deceives()
-                    || offer.is_some_and(|offer| offer.modify_index == token) && self.before.slots_of(session) > 0,
+                    || offer.is_some_and(|offer| offer.modify_index == token)
+                        && self.before.slots_of(session) > 0,
                 "seed {}: {session} accepted {token}, which was not offered: {:?}",
                 self.seed,
                 self.before
@@ -389,13 +390,7 @@ mod tests {
         let terms = Configuration::new(GAME, false, &mut rng).of("one");
         let (wait, limit_policy) = (Some(Duration::ZERO), LimitPolicy::Set);
         let settings = Settings { limit: 2, slots: 1, limit_policy, wait, ..terms };
-        let mut entry = Entry::new(
-            slotkeeper_semaphore::contender::WaiterState::Held,
-            1,
-            0,
-            String::new(),
-            Identity::default(),
-        );
+        let mut entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
         entry.indexes = vec![0];
         let stored = |key: &str, value: Vec<u8>, session: Option<&str>| {
             let (key, session) = (key.to_owned(), session.map(str::to_owned));

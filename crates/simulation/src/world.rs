@@ -15,12 +15,12 @@ use super::intervals;
 use super::referee::{Client, Referee};
 use super::rules::Sight;
 use super::store_state::{Change, changes};
+use promises::Promises;
 use slotkeeper_consul_dev::store::kv::{Entry, Write};
 use slotkeeper_semaphore::{
     Command, Commit, Event, FailureKind, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair,
     Phase, Primitive, Record, Resume, SessionId, View, plan,
 };
-use promises::Promises;
 use waits::{Waiting, Waits};
 
 mod chaos;

@@ -15,8 +15,8 @@ use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use rustix::stdio;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, wait};
+use rustix::stdio;
 use signal_hook::consts::{SIGCHLD, SIGTTIN, SIGTTOU};
 use signal_hook_tokio::Signals;
 use tokio::net::UnixStream;

@@ -23,6 +23,8 @@ use slotkeeper_semaphore::{SessionId, plan};
 
 /// Maximum time of the release.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
+/// Maximum time to see to the offers of an agent that has ended: a dozen dead waiters that are offered a slot one after the other.
+const MAX_TENDING: Duration = Duration::from_secs(30);
 /// Time for all slots and locks, for the session, and for the token of a login.
 const SLOTS_TIMEOUT: Duration = Duration::from_millis(2500);
 const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,21 +40,23 @@ pub(super) enum Duty {
     Offers(Vec<Offer>),
 }
 
-/// Does its duty within [`MAX_TIME`]. What is left then ends with the session's TTL, or is passed on by others, as without a guard.
+/// Does its duty within [`MAX_TIME`], or [`MAX_TENDING`]. What is left then ends with the session's TTL, or is passed on by others, as without a guard.
 pub(super) async fn in_time(holdings: Holdings, duty: Duty) {
     let was_killed = matches!(duty, Duty::Everything);
+    let time = if was_killed { MAX_TIME } else { MAX_TENDING };
     let (done, over) = oneshot::channel();
     // On a thread of its own: reading certificates and tokens may hang on a dead file system.
     let worker = std::thread::Builder::new().spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let released =
-            runtime.map_err(|error| error.to_string()).and_then(|it| it.block_on(release(&holdings, duty)));
+        let released = runtime
+            .map_err(|error| error.to_string())
+            .and_then(|it| it.block_on(release(&holdings, duty, time)));
         // After the timeout the receiver is gone.
         let _ = done.send(released);
     });
     let released = match worker {
-        Ok(_detached) => timeout(MAX_TIME, over).await.map_or_else(
-            |_late| Err(format!("the release took longer than {MAX_TIME:?}")),
+        Ok(_detached) => timeout(time, over).await.map_or_else(
+            |_late| Err(format!("the release took longer than {time:?}")),
             |ended| ended.unwrap_or_else(|_gone| Err("the release failed".to_owned())),
         ),
         Err(error) => Err(error.to_string()),
@@ -67,12 +71,12 @@ pub(super) async fn in_time(holdings: Holdings, duty: Duty) {
     }
 }
 
-async fn release(holdings: &Holdings, duty: Duty) -> Result<(), String> {
-    let ends = Instant::now() + MAX_TIME - LOGOUT_TIMEOUT;
+async fn release(holdings: &Holdings, duty: Duty, time: Duration) -> Result<(), String> {
+    let ends = Instant::now() + time - LOGOUT_TIMEOUT;
     let settings = holdings.settings().map_err(|error| error.to_string())?;
     let client = Client::new(&settings, Arc::new(Unobserved)).map_err(|error| error.to_string())?;
     // Of several addresses, only the one that shows the session is used.
-    client.remember(&holdings.session, MAX_TIME);
+    client.remember(&holdings.session, time);
     let mut offers = Vec::new();
     let slots = match duty {
         Duty::Everything => {
@@ -112,8 +116,10 @@ async fn everything(client: &Client, holdings: &Holdings, offers: &mut Vec<Offer
             };
             let changed = operator::change(client, &place, plan).await.map_err(|error| error.to_string())?;
             let prefix = place.key;
-            let offer = |(taker, index): (SessionId, u64)| {
-                Offer { prefix: prefix.clone(), taker: taker.as_str().to_owned(), index }
+            let offer = |(taker, index): (SessionId, u64)| Offer {
+                prefix: prefix.clone(),
+                taker: taker.as_str().to_owned(),
+                index,
             };
             Ok(changed.offered.into_iter().map(offer).collect::<Vec<_>>())
         }
@@ -135,6 +141,7 @@ async fn see_to(client: &Client, offers: Vec<Offer>) {
     for Offer { prefix, taker, index } in offers {
         of.entry(prefix).or_default().push((taker.into(), index));
     }
-    let all = of.into_iter().map(|(prefix, offers)| async move { offers::see_to(client, &prefix, offers).await });
+    let all =
+        of.into_iter().map(|(prefix, offers)| async move { offers::see_to(client, &prefix, offers).await });
     stream::iter(all).buffer_unordered(MAX_CONCURRENT_RELEASES).collect::<()>().await;
 }

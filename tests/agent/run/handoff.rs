@@ -90,8 +90,11 @@ fn an_agent_that_is_killed_while_it_drains_is_replaced_by_its_guard() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let proxy = Freezer::start_apart(consul.address().parse().unwrap());
-    let mut job =
-        Job::start(&proxy.addr().to_string(), &ONE, &["sh", "-c", "until [ -e $HOME/go ]; do sleep 0.02; done"]);
+    let mut job = Job::start(
+        &proxy.addr().to_string(),
+        &ONE,
+        &["sh", "-c", "until [ -e $HOME/go ]; do sleep 0.02; done"],
+    );
     wait_for("the holder", || operator.keys("p/one").len() == 2);
     let guard = job.guard();
     // The agent's release gets no answer for seconds.

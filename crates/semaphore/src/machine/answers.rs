@@ -137,7 +137,7 @@ impl Machine {
             }
             // It proves nothing and is asked for again. Only the strict rule has no patience with it.
             Err(failure) if failure.kind == FailureKind::Cut && !self.is_strict(cx) => {
-                self.known.decide_by_last()
+                self.known.decide_by_last();
             }
             Err(failure) => {
                 self.watches.fail(cx.now);

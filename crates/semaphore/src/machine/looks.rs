@@ -10,9 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::{Context, Machine, Timer};
 use crate::backoff::jittered;
 use crate::plan::{self, Watch};
-use crate::timing::{
-    LAST_LOOK, LOOKS_OF_ALL, MAX_LIST_INTERVAL, MAX_LOOK_PAUSE, MAX_OBSERVERS, OFFER_PATIENCE, WATCH_DELAY,
-};
+use crate::timing::{LAST_LOOK, LOOK_PAUSE, MAX_LIST_INTERVAL, MAX_OBSERVERS, OFFER_PATIENCE, WATCH_DELAY};
 use crate::view::{View, contender_key};
 use crate::{Moment, SessionId};
 
@@ -66,8 +64,6 @@ pub(super) struct Looks {
     stage: Stage,
     /// How many times the waiter has looked.
     times: u32,
-    /// The index of `.lock` at the last look.
-    lock_index: Option<u64>,
     /// The time of the last look is set.
     plans_last: bool,
 }
@@ -102,13 +98,13 @@ impl Machine {
             return;
         }
         self.looks.stage = Stage::Rests;
-        // Where `.lock` changes too, others live.
-        let moves = self.looks.lock_index.replace(view.lock_index()).is_some_and(|index| index != view.lock_index());
-        let share = if moves { waiting.min(MAX_OBSERVERS) } else { 1 };
         let next = match (observer, self.looks.times) {
-            (true, 0) => WATCH_DELAY + jittered(LOOKS_OF_ALL, 0.9, cx.rng),
-            (true, _) => jittered((LOOKS_OF_ALL * share).min(MAX_LOOK_PAUSE), 0.5, cx.rng),
-            (false, 0) => jittered(MAX_LOOK_PAUSE / 3, 0.5, cx.rng),
+            (true, 0) => WATCH_DELAY + jittered(LOOK_PAUSE.0, 0.9, cx.rng),
+            // Holders that come and go all the time let no look see all there is.
+            (true, times) => {
+                jittered((LOOK_PAUSE.0 * (1 << (times - 1).min(3))).min(LOOK_PAUSE.1), 0.5, cx.rng)
+            }
+            (false, 0) => jittered(LOOK_PAUSE.1, 0.5, cx.rng),
             (false, 1) => cx.ttl * 2,
             (false, _) => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),
         };

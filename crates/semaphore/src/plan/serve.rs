@@ -97,9 +97,9 @@ pub(super) fn serve<'a>(
         .into_iter()
         .filter(|one| Some(one.session) != without)
         .collect();
-    let is_over = |one: &Waiter<'a>| match one.kind {
-        _ if one.asked => since(Sight::Asked, one.session) + ROLL_CALL <= now,
-        _ => since(Sight::Turn, one.session) + FOREIGN_TURN <= now,
+    let is_over = |one: &Waiter<'a>| {
+        let (sight, time) = if one.asked { (Sight::Asked, ROLL_CALL) } else { (Sight::Turn, FOREIGN_TURN) };
+        since(sight, one.session) + time <= now
     };
     // Where one does not answer, those next in line may be dead too, unless they have written later. The first that shows signs of life is
     // served.

@@ -16,10 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ROLL_CALL: Duration = Duration::from_millis(1800);
 /// An observer that was woken by a change looks within this time: `WATCH_DELAY`.
 const LOOK: Duration = Duration::from_secs(1);
-/// The observers of a queue look once in this time, one after the other (`LOOKS_OF_ALL`), so that one of `n` rests for `n` times as long...
-const LOOKS_OF_ALL: Duration = Duration::from_millis(1250);
-/// ... and for at most this long: `MAX_LOOK_PAUSE`.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// An observer rests for at most this long between two looks: `LOOK_PAUSE`.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// A foreign client ahead has its turn for this long: `FOREIGN_TURN`.
 const TURN: Duration = Duration::from_millis(300);
 /// A waiter that keeps free slots from others, as they do not suffice for it, is asked for a sign of life after this long where it has given
@@ -41,8 +39,6 @@ pub(super) struct Promises {
     owed: Option<Moment>,
     /// What each contender has to answer, by the index of its key: an offer, or the wish for a sign of life.
     asked: HashMap<SessionId, (u64, Moment)>,
-    /// The largest number of waiters so far.
-    waiting: u32,
     /// The longest times so far, for people.
     pub(super) longest: (Duration, Duration),
 }
@@ -52,9 +48,7 @@ impl Promises {
     fn see(&mut self, state: &StoreState, running: u32, now: Moment) {
         let limit = state.record().map_or(0, |record| record.limit);
         let free = state.record().map_or(0, Record::free);
-        for (clocks, slots) in
-            [(&mut self.idle, limit.saturating_sub(running)), (&mut self.free, free)]
-        {
+        for (clocks, slots) in [(&mut self.idle, limit.saturating_sub(running)), (&mut self.free, free)] {
             // An invalid `.lock` may have any limit.
             clocks.resize(slots.min(1000) as usize, now);
         }
@@ -67,14 +61,12 @@ impl Promises {
             known.copied().unwrap_or((one.modify_index, now))
         };
         self.asked = asked.map(|one| (one.session.clone(), since(one))).collect();
-        self.waiting = self.waiting.max(u32::try_from(state.queue().count()).unwrap_or(u32::MAX));
     }
 
     /// The time within which somebody that lives finds that a slot is idle, and withdraws the offer of it: the one observer that lives may
     /// have to rest, looks, sees the offer standing, and asks the waiters.
     fn bound(&self) -> Duration {
-        let rest = (LOOKS_OF_ALL * self.waiting).min(MAX_PAUSE);
-        LOOK + rest + LOOK + PATIENCE + ROLL_CALL + TRIPS
+        LOOK + MAX_PAUSE + LOOK + PATIENCE + ROLL_CALL + TRIPS
     }
 }
 

@@ -38,10 +38,7 @@ fn acquired_after(age: Duration) -> (Keeper, Moment) {
     // There is no `.lock` yet: the first transaction acquires.
     keeper.handle(Event::LockRead("a".into(), Ok(Reading { pair: None, index: 1 })), NOW);
     let now = NOW + age;
-    keeper.handle(
-        Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 5, listing: None })),
-        now,
-    );
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 5, listing: None })), now);
     (keeper, now)
 }
 

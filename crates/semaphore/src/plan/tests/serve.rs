@@ -67,12 +67,8 @@ fn an_overdue_offer_is_withdrawn_and_those_next_in_line_are_asked() {
 
 #[test]
 fn no_waiter_is_doubted_that_has_written_since_the_offer() {
-    let view = listed(vec![
-        lock_of(1, &["b"], &["c", "me"], 2),
-        offered("b", 60),
-        waits("c", 61),
-        waits("me", 70),
-    ]);
+    let view =
+        listed(vec![lock_of(1, &["b"], &["c", "me"], 2), offered("b", 60), waits("c", 61), waits("me", 70)]);
     let write = client(settings(1)).that_saw(&view, OFFER_PATIENCE).write(&view);
     assert_eq!((written(&write).as_str(), write.asks), ("c | me | 1", false), "{}", steps(&write));
 }

@@ -7,7 +7,7 @@ use super::{OVERDUE, PROMPT, State};
 use crate::model::agent::{Agent, Life, START};
 use crate::model::digest::digest;
 use crate::model::game::Game;
-use crate::rules::{self, Sight};
+use crate::rules;
 use slotkeeper_semaphore::{Listing, Moment, Name, Notice, Phase, SessionId, View};
 
 /// The history that the rules need in addition to the state.
