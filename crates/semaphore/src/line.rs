@@ -99,7 +99,9 @@ pub(crate) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Wa
         let wanted = one.entry.as_ref().map(|entry| entry.together.as_slice()).unwrap_or_default();
         own.is_some_and(|own| own.holds.iter().any(|held| wanted.contains(held)))
     };
-    let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one));
+    // One that an operator evicts is about to leave. Who offers it a slot by its name would overwrite the mark.
+    let is_evicted = |one: &Contender| one.entry.as_ref().is_some_and(|entry| entry.evicted_by.is_some());
+    let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one) && !is_evicted(one));
     let mut line: Vec<_> = waiters.map(Waiter::of).collect();
     if let Some(OwnWaiter { session, slots, priority, together, holds: _ }) = own {
         // A former holder whose slots were taken from it goes to the end.

@@ -92,7 +92,7 @@ fn passes_no_waiter(
     let fits = |one: &Contender| {
         one.entry
             .as_ref()
-            .is_some_and(|entry| entry.slots <= limit && entry.together.is_empty() && !entry.asked)
+            .is_some_and(|entry| entry.slots <= limit && entry.together.is_empty() && !entry.asked && entry.evicted_by.is_none())
     };
     let record = before.record();
     let hints = record.and_then(|record| record.hints.as_ref());
@@ -109,7 +109,9 @@ fn passes_no_waiter(
         let Some(hints) = hints.filter(|hints| hints.next.contains(session)) else { return false };
         let came = one.priority() > hints.least || one.modify_index != one.create_index;
         let alone = hints.next.iter().all(|named| named == session);
-        (came || alone) && !hints.next.contains(&one.session)
+        // It was named before it was evicted, and has joined again since.
+        let again = place.1 > before.lock_index();
+        (came || alone) && !hints.next.contains(&one.session) || again
     };
     let waited = |one: &&Contender| {
         if unlisted(one) || unnamed(one) {

@@ -87,26 +87,23 @@ impl Machine {
             self.timers.set(Timer::LastLook, ends.back(before));
             self.looks.plans_last = true;
         }
-        if self.timers.is_set(Timer::Look) || self.looks.stage == Stage::Observes {
+        if self.timers.is_set(Timer::Look) {
             return;
         }
-        let waiting = view.waiting().max(1);
-        let observer = is_observer(session, waiting);
+        let observer = is_observer(session, view.waiting());
         // What a holder that was not looked at did before, no later change of the names tells.
-        if observer && self.looks.stage == Stage::Looks && plan::covers(view, session) {
-            self.looks.stage = Stage::Observes;
-            return;
-        }
-        self.looks.stage = Stage::Rests;
+        let sees_all = observer && self.looks.stage == Stage::Looks && plan::covers(view, session);
+        self.looks.stage = if sees_all { Stage::Observes } else { Stage::Rests };
         let next = match (observer, self.looks.times) {
             (true, 0) => WATCH_DELAY + jittered(LOOK_PAUSE.0, 0.9, cx.rng),
             // Holders that come and go all the time let no look see all there is.
-            (true, times) => {
+            (true, times) if !sees_all => {
                 jittered((LOOK_PAUSE.0 * (1 << (times - 1).min(3))).min(LOOK_PAUSE.1), 0.5, cx.rng)
             }
             (false, 0) => jittered(LOOK_PAUSE.1, 0.5, cx.rng),
             (false, 1) => cx.ttl * 2,
-            (false, _) => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),
+            // Watches may fail to tell.
+            (true | false, _) => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),
         };
         self.timers.set(Timer::Look, cx.now + next);
     }
@@ -120,6 +117,7 @@ impl Machine {
     /// The names below the prefix have changed.
     pub(super) fn end_observation(&mut self) {
         self.looks.stage = Stage::Rests;
+        self.timers.clear(Timer::Look);
     }
 
     /// The watch of all names, for an observer.
