@@ -22,7 +22,7 @@ pub(crate) const ROLL_CALL: Duration = Duration::from_millis(400);
 /// Free slots are left for this long to a foreign client that stands ahead. Those that watch the semaphore try at once.
 pub(crate) const FOREIGN_TURN: Duration = Duration::from_millis(300);
 /// Free slots are left for this long to an acquire group that stands ahead, before it is asked for a sign of life.
-pub(crate) const GROUP_PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const GROUP_PATIENCE: Duration = Duration::from_secs(5);
 /// Slots may be free for this long although waiters are counted: a client is about to serve them.
 pub(crate) const UNSERVED: Duration = Duration::from_secs(1);
 /// The pause between the looks of one observer, while the queue moves.

@@ -90,9 +90,9 @@ fn passes_no_waiter(
     let limit = limits.into_iter().flatten().min().unwrap_or_default();
     // The same holds for a waiter that asks for more slots in the same transaction.
     let fits = |one: &Contender| {
-        one.entry
-            .as_ref()
-            .is_some_and(|entry| entry.slots <= limit && entry.together.is_empty() && !entry.asked && entry.evicted_by.is_none())
+        one.entry.as_ref().is_some_and(|entry| {
+            entry.slots <= limit && entry.together.is_empty() && !entry.asked && entry.evicted_by.is_none()
+        })
     };
     let record = before.record();
     let hints = record.and_then(|record| record.hints.as_ref());

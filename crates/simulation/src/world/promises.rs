@@ -22,9 +22,19 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_millis(300);
 /// A waiter that keeps free slots from others, as they do not suffice for it, is asked for a sign of life after this long where it has given
 /// one before: `GROUP_PATIENCE`.
-const KEPT: Duration = Duration::from_secs(15);
+const KEPT: Duration = Duration::from_secs(5);
 /// The maximum pause after failed requests.
 const REST: Duration = Duration::from_secs(10);
+
+/// The time within which somebody that lives finds that a slot is idle, and withdraws the offer of it: the one observer that lives may have
+/// to rest, looks, sees the offer standing, and asks the waiters.
+const BOUND: Duration = Duration::from_millis(
+    (LOOK.as_millis() * 2
+        + MAX_PAUSE.as_millis()
+        + PATIENCE.as_millis()
+        + ROLL_CALL.as_millis()
+        + TRIPS.as_millis()) as u64,
+);
 
 /// The clocks of one queue.
 #[derive(Default)]
@@ -61,12 +71,6 @@ impl Promises {
             known.copied().unwrap_or((one.modify_index, now))
         };
         self.asked = asked.map(|one| (one.session.clone(), since(one))).collect();
-    }
-
-    /// The time within which somebody that lives finds that a slot is idle, and withdraws the offer of it: the one observer that lives may
-    /// have to rest, looks, sees the offer standing, and asks the waiters.
-    fn bound(&self) -> Duration {
-        LOOK + MAX_PAUSE + LOOK + PATIENCE + ROLL_CALL + TRIPS
     }
 }
 
@@ -106,6 +110,8 @@ impl World {
             .filter_map(|agent| Some((agent.keeper.session()?.clone(), agent.troubled_until())))
             .collect();
         let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
+        // A few such waiters, one behind the other.
+        let kept = if self.game.weights { KEPT * 3 } else { Duration::ZERO };
         let turns = TURN * u32::try_from(self.foreigners.len()).expect("not many");
         for (promises, referee) in self.promises.iter_mut().zip(&self.referees) {
             let (seed, state) = (self.seed, &referee.after);
@@ -133,13 +139,7 @@ impl World {
             let waited = now.since(idle.max(*stood));
             let free = promises.free.get(slots as usize - 1).map(|since| now.since((*since).max(owed)));
             let free = free.unwrap_or_default();
-            let keeps = |one: &&slotkeeper_semaphore::Contender| {
-                let wide = one.entry.as_ref().is_some_and(|entry| entry.slots as usize > promises.idle.len());
-                wide && one.modify_index != one.create_index
-            };
-            let ahead = state.queue().take_while(|one| one.session != head.session);
-            let kept = KEPT * u32::try_from(ahead.filter(keeps).count()).expect("not many");
-            let bound = promises.bound() + rest + turns + kept;
+            let bound = BOUND + rest + turns + kept;
             promises.longest = (promises.longest.0.max(waited), promises.longest.1.max(free));
             assert!(
                 waited <= bound,
