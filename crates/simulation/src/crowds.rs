@@ -55,7 +55,10 @@ fn few_transactions_of_a_crowd_are_refused() {
             world.run_until_served();
             let (committed, refused) = world.transactions();
             let refused = refused - before;
-            assert!(refused * 4 <= agents as u32, "seed {seed}: {refused} refused, {committed} committed: {game:?}");
+            assert!(
+                refused * 4 <= agents as u32,
+                "seed {seed}: {refused} refused, {committed} committed: {game:?}"
+            );
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The decisions, each on a view that is written down here. Below the prefix `p`, `me` is the planning client.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at a few of many cases")]
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
