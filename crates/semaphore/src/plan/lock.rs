@@ -16,7 +16,13 @@ pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment) -> 
     let watch = Next::Wait(single.map(|_| Watch::lock(view)).into_iter().collect());
     if let Some(own) = single.filter(|_| view.is_owner(me.session)) {
         let token = own.entry.as_ref().and_then(|entry| entry.token).unwrap_or(own.index);
-        return Plan::new(Standing::Holds(Grant { token: Some(token), indexes: vec![0] }), watch);
+        let grant = Grant { token: Some(token), indexes: vec![0] };
+        if !me.had || memory.held_since.is_some() {
+            return Plan::new(Standing::Holds(grant), watch);
+        }
+        // An earlier process of the session may have been about to release it. Its late write fails when this one comes first.
+        let guard = Op::CheckIndex { key: view.lock_key(), index: own.index };
+        return Plan::waits(true, Next::Write(lock(view, me, guard, grant)));
     }
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
         return Plan::blocked(view, me, memory, now, wrong.clone());
@@ -33,11 +39,17 @@ pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment) -> 
         Some(single) => Op::CheckIndex { key: key.clone(), index: single.index },
         None => Op::CheckNotExists { key: key.clone() },
     };
-    // The value names the holder for people.
-    let value = me.entry(WaiterState::Held, vec![0]).encode();
-    let op = Op::Lock { key, value, flags: LOCK_FLAGS, session: me.session.clone() };
-    let own = Own::Holds(Grant { token: None, indexes: vec![0] });
-    Plan::waits(true, Next::Write(Write { own, ..Write::of(vec![guard, op]) }))
+    let grant = Grant { token: None, indexes: vec![0] };
+    Plan::waits(true, Next::Write(lock(view, me, guard, grant)))
+}
+
+/// Locks the key. The value names the holder, for people, and its token, if it has one already.
+fn lock(view: &View, me: Me<'_>, guard: Op, grant: Grant) -> Write {
+    let mut entry = me.entry(WaiterState::Held, vec![0]);
+    entry.token = grant.token;
+    let (key, value) = (view.lock_key(), entry.encode());
+    let lock = Op::Lock { key, value, flags: LOCK_FLAGS, session: me.session.clone() };
+    Write { own: Own::Holds(grant), ..Write::of(vec![guard, lock]) }
 }
 
 /// Plans to release the lock.
