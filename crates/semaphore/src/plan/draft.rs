@@ -217,9 +217,12 @@ impl<'a> Draft<'a> {
 
     /// Writes the own contender key by check-and-set: another client may offer slots to it at this moment.
     pub(super) fn write_own(&mut self, me: &Me<'_>, entry: Entry) {
-        // After its slots were taken from it, the client joins at the end.
-        let falls =
-            |one: &Contender| one.state() == Some(WaiterState::Held) && entry.state == WaiterState::Waiting;
+        // After its slots were taken from it, the client joins at the end. If it takes others at once, Consul would not see the same value
+        // as a write, whose index is the token.
+        let has = self.view.slots_of(me.session) > 0;
+        let falls = |one: &Contender| {
+            one.state() == Some(WaiterState::Held) && (entry.state == WaiterState::Waiting || !has)
+        };
         match self.view.contender(me.session).filter(|one| !falls(one)) {
             Some(one) => self.write(me.session, entry, one.modify_index),
             None => self.rejoin(me, entry),
