@@ -194,6 +194,11 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Whether it changes the contender keys of others, to withdraw offers or to ask.
+    pub(super) fn asks_anyone(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     /// Whether the session has slots once this is committed.
     pub(super) fn holds(&self, session: &SessionId) -> bool {
         self.record.slots_of(session) > 0

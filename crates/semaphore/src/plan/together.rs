@@ -48,7 +48,7 @@ pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_
             others.write_own(&me, wish);
         }
         others.publish(&line);
-    } else if first {
+    } else if first && !others.asks_anyone() {
         let mut takes = Draft::new(view, record, me.wall);
         takes.prune(
             view.record().into_iter().flat_map(|record| &record.holders).filter(|one| !others.holds(one)),

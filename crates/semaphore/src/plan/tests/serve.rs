@@ -168,6 +168,14 @@ fn a_group_joins_and_takes_its_slots_by_writes_that_all_members_make_together() 
 }
 
 #[test]
+fn a_group_takes_back_offers_before_it_takes_slots() {
+    let view = listed(vec![lock_of(1, &["b"], &[], 0), offered("b", 60), member("me", 9)]);
+    let together = Some((vec!["p".to_owned(), "q".to_owned()], GroupStep::Acquire));
+    let write = Client { together, ..client(settings(1)) }.that_saw(&view, OFFER_PATIENCE).write(&view);
+    assert_eq!((steps(&write).as_str(), write.joint), ("cas .lock, cas b", false));
+}
+
+#[test]
 fn a_waiter_passes_a_group_that_needs_what_it_holds() {
     let view = listed(vec![lock_of(1, &[], &[], 0), member("g", 2), waits("me", 9)]);
     let (me, held) = (client(settings(1)), ["q".to_owned()]);
