@@ -48,6 +48,10 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings, now: Moment) -> Lea
             let served = serve::serve(draft, Service::of_other(me, sightings), &[], now);
             ops.extend(served.draft.finish().map(|write| write.ops).unwrap_or_default());
             ops.retain(|op| op.key() != view.contender_key(me.session) && !matches!(op, Op::List { .. }));
+            if ops.is_empty() {
+                // Somebody may name it in `.lock` at this moment, and a release then keep the slots for it.
+                ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
+            }
         }
         let (key, index) = (view.contender_key(me.session), own.modify_index);
         // Guarded, since another client may offer slots at this moment. Consul accepts any index for a key that is gone.

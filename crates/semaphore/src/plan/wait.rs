@@ -78,7 +78,9 @@ fn follow(
     let changed = own.entry.as_ref().is_none_or(|stored| !stored.agrees(&wish));
     // A waiter that is to stand before others tells so.
     let passes = me.settings.priority > hints.least && hints.waiting > 0 && !hints.next.contains(me.session);
-    if changed || passes || memory.sets_limit(record, me) || me.settings.try_once() {
+    // It was named before it left the queue and came again.
+    let came_again = hints.next.contains(me.session) && own.create_index > view.lock_index();
+    if changed || passes || came_again || memory.sets_limit(record, me) || me.settings.try_once() {
         return all;
     }
     let looks = join::looks(record, me.session);
