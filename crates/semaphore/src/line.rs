@@ -95,10 +95,7 @@ impl<'a> Waiter<'a> {
 /// A waiter ahead whose acquire group needs slots that `own` holds is passed over. It cannot acquire them before `own` has left, so that
 /// the two would wait for each other.
 pub(crate) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Waiter<'a>> {
-    let waits_for_us = |one: &Contender| {
-        let wanted = one.entry.as_ref().map(|entry| entry.together.as_slice()).unwrap_or_default();
-        own.is_some_and(|own| own.holds.iter().any(|held| wanted.contains(held)))
-    };
+    let waits_for_us = |one: &Contender| own.is_some_and(|own| wants_any(one, own.holds));
     // One that an operator evicts is about to leave. Who offers it a slot by its name would overwrite the mark.
     let is_evicted = |one: &Contender| one.entry.as_ref().is_some_and(|entry| entry.evicted_by.is_some());
     let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one) && !is_evicted(one));
@@ -114,6 +111,17 @@ pub(crate) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Wa
     }
     line.sort_by_key(Waiter::key);
     line
+}
+
+/// Whether the acquire group of a contender wants slots at one of these prefixes.
+fn wants_any(one: &Contender, prefixes: &[String]) -> bool {
+    let wanted = one.entry.as_ref().map(|entry| entry.together.as_slice()).unwrap_or_default();
+    prefixes.iter().any(|prefix| wanted.contains(prefix))
+}
+
+/// Whether an acquire group in the queue waits for what a client holds at these other prefixes.
+pub(crate) fn has_ring(view: &View, holds: &[String]) -> bool {
+    view.contenders.iter().any(|one| wants_any(one, holds))
 }
 
 /// What free slots are for.

@@ -251,6 +251,10 @@ impl Referee {
             {
                 IDLE_IN_CALM * 4
             }
+            // Where hundreds write at one instant.
+            Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM && self.game.agents > 100 => {
+                IDLE_IN_CALM * 2
+            }
             Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM => IDLE_IN_CALM,
             Watches::Usual | Watches::Arrive => IDLE,
         };

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::backoff::jittered;
 use crate::command::Command;
+use crate::line;
 use crate::notice::{LossReason, Notice};
 use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Watch};
 use crate::settings::OnLost;
@@ -32,6 +33,14 @@ impl Machine {
                 self.known.want(Want::All);
             } else if !self.known.wants_anything() {
                 self.known.want(self.looks_at(cx));
+            }
+        }
+        if self.known.planned_holding != cx.holds.len() {
+            self.known.planned_holding = cx.holds.len();
+            if self.state.acquiring().is_some()
+                && self.view().is_some_and(|view| line::has_ring(view, cx.holds))
+            {
+                self.known.want(Want::All);
             }
         }
         if self.holds() {

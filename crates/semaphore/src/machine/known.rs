@@ -34,6 +34,8 @@ pub(super) struct Known {
     pub(super) confirms: bool,
     /// The step of the acquire group for which the last plan was made.
     pub(super) planned_for: Option<(GroupStep, usize)>,
+    /// At how many other prefixes the agent held slots when the last plan was made.
+    pub(super) planned_holding: usize,
     session: SessionCheck,
 }
 
