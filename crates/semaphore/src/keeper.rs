@@ -57,9 +57,8 @@ impl Keeper {
         for (name, settings) in start.semaphores {
             let left = if settings.is_lock() { &mut locks } else { &mut prefixes };
             let token = left.remove(&settings.prefix).flatten();
-            machines
-                .entry(name)
-                .or_insert_with_key(|name| Box::new(Machine::new(name.clone(), settings, token, now)));
+            let machine = Machine::new(name.clone(), settings, token, now);
+            machines.entry(name).or_insert_with(|| Box::new(machine));
         }
         let prefixes = prefixes.into_keys().map(Settings::of_prefix);
         // What became of the key of a lock that is left has been said by a configuration that is gone: it is left there.
@@ -70,9 +69,8 @@ impl Keeper {
             let what = if left.is_lock() { "lock left behind" } else { "left behind" };
             let name = Name::from(format!("{what}: {}", left.prefix));
             removed.push(name.clone());
-            machines
-                .entry(name)
-                .or_insert_with_key(|name| Box::new(Machine::clearing(name.clone(), left, now)));
+            let machine = Machine::clearing(name.clone(), left, now);
+            machines.entry(name).or_insert_with(|| Box::new(machine));
         }
         let mut keeper = Self {
             rng: fastrand::Rng::with_seed(start.seed),
@@ -135,7 +133,8 @@ impl Keeper {
 
     /// Counts the slots on which a workload runs as lost: the workload is being stopped because no renewal was answered.
     pub fn lose_occupied(&mut self, now: Moment) {
-        self.each(self.occupied.clone(), now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
+        let names = self.occupied.iter().cloned().collect();
+        self.each(names, now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
         self.settle(now);
     }
 
@@ -196,9 +195,7 @@ impl Keeper {
                 self.session_changed(&change, now);
             }
             Event::SessionDestroyed(answer) => self.session.destroyed(answer, &mut turn),
-            Event::Listed(name, answer) => {
-                self.with(&name, now, |machine, cx| machine.listed(answer, cx));
-            }
+            Event::Listed(name, answer) => self.with(&name, now, |machine, cx| machine.listed(answer, cx)),
             Event::LockRead(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.lock_read(answer, cx));
             }
@@ -369,24 +366,20 @@ impl Keeper {
     }
 
     /// A semaphore that is added again takes over what its clearing machine finds.
-    fn leave_to_others(&mut self) {
-        let looks = self.machines.values().filter(|one| one.looks_again());
+    fn leave_to_others(&mut self, now: Moment) {
         let prefix_of = |one: &Machine| one.settings().prefix.clone();
-        let looked: Vec<_> = looks.map(|one| (one.name().clone(), prefix_of(one))).collect();
-        for (name, prefix) in looked {
-            let is_other = |one: &Machine| *one.name() != name && prefix_of(one) == prefix;
-            if self.machines().any(is_other)
-                && let Some(one) = self.machines.get_mut(&name)
-            {
-                one.look_no_more();
-            }
-        }
+        let has_other = |one: &&Machine| {
+            self.machines().any(|other| other.name() != one.name() && prefix_of(other) == prefix_of(one))
+        };
+        let looks = self.machines().filter(|one| one.looks_again()).filter(has_other);
+        let names = looks.map(|one| one.name().clone()).collect();
+        self.each(names, now, |machine, _| machine.look_no_more());
     }
 
     /// Lets everything act on what has become of the state.
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
-        self.leave_to_others();
+        self.leave_to_others(now);
         self.group.look(&self.machines);
         let held = self.machines.values().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
@@ -413,8 +406,7 @@ impl Keeper {
     fn drive(&mut self, now: Moment) {
         for name in self.names() {
             self.with(&name, now, Machine::drive);
-            let wants_check = self.machines.get_mut(&name).is_some_and(|one| one.take_check_session());
-            if wants_check {
+            if self.machines.get_mut(&name).is_some_and(|one| one.take_check_session()) {
                 self.session.check(now);
             }
         }
@@ -431,24 +423,14 @@ impl Keeper {
         self.machines().any(Machine::has_slots)
     }
 
-    fn each(
-        &mut self,
-        names: impl IntoIterator<Item = Name>,
-        now: Moment,
-        mut act: impl FnMut(&mut Machine, &mut Context<'_>),
-    ) {
+    fn each(&mut self, names: Vec<Name>, now: Moment, mut act: impl FnMut(&mut Machine, &mut Context<'_>)) {
         for name in names {
             self.with(&name, now, &mut act);
         }
     }
 
-    fn with<T>(
-        &mut self,
-        name: &Name,
-        now: Moment,
-        act: impl FnOnce(&mut Machine, &mut Context<'_>) -> T,
-    ) -> Option<T> {
-        let machine = self.machines.get_mut(name)?;
+    fn with(&mut self, name: &Name, now: Moment, act: impl FnOnce(&mut Machine, &mut Context<'_>)) {
+        let Some(machine) = self.machines.get_mut(name) else { return };
         let mut cx = Context {
             session: self.session.id(),
             remembered: self.session.remembered(),
@@ -468,7 +450,7 @@ impl Keeper {
             rng: &mut self.rng,
             out: &mut self.out,
         };
-        Some(act(machine, &mut cx))
+        act(machine, &mut cx);
     }
 }
 
