@@ -13,9 +13,7 @@ use super::settings::{LimitPolicy, Settings};
 use super::single::SingleKeyLock;
 use super::view::View;
 use super::{Moment, SessionId};
-use crate::timing::{
-    CAS_RETRY_WAIT, LATE_WRITE, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT,
-};
+use crate::timing::{LATE_WRITE, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT};
 
 mod answers;
 mod context;
@@ -109,7 +107,7 @@ impl Machine {
             looks: Looks::default(),
             reported: Reported::default(),
             failures: Failures::default(),
-            contention: Backoff::new(CAS_RETRY_WAIT.0, CAS_RETRY_WAIT.1),
+            contention: Backoff::default(),
         }
     }
 
@@ -191,7 +189,8 @@ impl Machine {
         let sets = settings.limit_policy == LimitPolicy::Set;
         let anew = self.settings.limit_policy != LimitPolicy::Set || settings.limit != self.settings.limit;
         self.set_limit = sets && (anew || self.set_limit);
-        self.reported.forget_limit();
+        // A difference is reported again.
+        self.reported.limit = None;
         if matches!(self.state, State::Ended(EndReason::TimedOut)) && settings.wait != self.settings.wait {
             self.reacquire(now);
         }

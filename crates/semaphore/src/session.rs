@@ -150,13 +150,7 @@ impl Session {
             }
             None => State::None { create_at: now },
         };
-        Self {
-            ttl,
-            state,
-            ending: false,
-            backoff: Backoff::new(ttl / 60, MAX_SESSION_RETRY_WAIT.min(ttl / 6)),
-            failing: None,
-        }
+        Self { ttl, state, ending: false, backoff: Backoff::default(), failing: None }
     }
 
     fn live(&self) -> Option<&Live> {
@@ -228,27 +222,23 @@ impl Session {
     /// Sends what is due. A session is created only if it is `wanted`. A live session is kept in any case, and renewed more often while
     /// `holding`.
     pub(super) fn act(&mut self, wanted: bool, holding: bool, turn: &mut Turn<'_>) {
-        let now = turn.now;
+        if self.is_none() && self.ending {
+            self.state = State::Ended;
+        }
+        if self.deadline(wanted, holding).is_none_or(|at| at > turn.now) {
+            return;
+        }
         match &mut self.state {
-            State::None { .. } if self.ending => self.state = State::Ended,
-            State::None { create_at } if wanted && *create_at <= now => {
+            State::None { .. } => {
                 turn.out.push_back(Command::CreateSession);
-                self.state = State::Creating { sent: now };
+                self.state = State::Creating { sent: turn.now };
             }
-            State::Live(live)
-                if live.under_way.len() < MAX_RENEWALS_IN_FLIGHT && live.due.of(holding) <= now =>
-            {
-                live.attempt(turn);
-            }
-            State::Destroying { id, retry_at } if retry_at.is_some_and(|at| at <= now) => {
+            State::Live(live) => live.attempt(turn),
+            State::Destroying { id, retry_at } => {
                 *retry_at = None;
                 turn.out.push_back(Command::DestroySession { session: id.clone() });
             }
-            State::None { .. }
-            | State::Live(_)
-            | State::Creating { .. }
-            | State::Destroying { .. }
-            | State::Ended => {}
+            State::Creating { .. } | State::Ended => {}
         }
     }
 
@@ -288,15 +278,15 @@ impl Session {
                 let (under_way, answered) = (Vec::new(), None);
                 self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: false });
                 self.note_success(turn);
-                Change::Checked
             }
             // Consul may have created the session all the same: it holds no key, and ends by its TTL.
             Err(failure) => {
-                self.state = State::None { create_at: turn.now + self.backoff.next(turn.rng) };
+                let wait = self.backoff.next(retry_waits(self.ttl), turn.rng);
+                self.state = State::None { create_at: turn.now + wait };
                 self.note_failure(failure, turn);
-                Change::Checked
             }
         }
+        Change::Checked
     }
 
     /// Takes the end of the attempt that was sent at `sent`.
@@ -333,8 +323,9 @@ impl Session {
                     // Another attempt was answered meanwhile.
                     return Change::None;
                 }
-                let retry = live.retry_after(&failure, turn.now, turn.rng);
-                live.due = Due { holding: retry, waiting: turn.now + self.backoff.next(turn.rng) };
+                let holding = live.retry_after(&failure, turn.now, turn.rng);
+                let waiting = turn.now + self.backoff.next(retry_waits(self.ttl), turn.rng);
+                live.due = Due { holding, waiting };
                 if !gone {
                     self.note_failure(failure, turn);
                     return Change::Checked;
@@ -352,7 +343,7 @@ impl Session {
         let State::Destroying { retry_at, .. } = &mut self.state else { return };
         match answer {
             Err(failure) if failure.kind != FailureKind::NotFound => {
-                *retry_at = Some(turn.now + self.backoff.next(turn.rng));
+                *retry_at = Some(turn.now + self.backoff.next(retry_waits(self.ttl), turn.rng));
                 self.note_failure(failure, turn);
             }
             Ok(()) | Err(_) => self.state = State::None { create_at: turn.now },
@@ -372,4 +363,9 @@ impl Session {
             turn.notify(Notice::Failing { name: None, failure });
         }
     }
+}
+
+/// The waits between attempts to create a session, or to renew one that holds nothing.
+fn retry_waits(ttl: Duration) -> (Duration, Duration) {
+    (ttl / 60, MAX_SESSION_RETRY_WAIT.min(ttl / 6))
 }

@@ -47,7 +47,7 @@ impl Machine {
         match answer {
             Ok(listing) if listing.filtered && !matches!(self.intent(), Intent::Leave(_)) => {
                 // What is hidden would look as if it were gone: other waiters, live holders, the own contender key.
-                self.failures.listed(true);
+                self.failures.hidden = true;
                 let text = plan::hidden_keys_error(&self.settings.prefix, "write");
                 self.request_failed(Failure { kind: FailureKind::Denied, text }, cx);
                 if self.holds() {
@@ -59,7 +59,7 @@ impl Machine {
             }
             Ok(listing) => {
                 // To leave takes no more than the own keys, and those that are hidden go with the session.
-                self.failures.listed(listing.filtered);
+                self.failures.hidden = listing.filtered;
                 self.read_succeeded(cx);
                 self.see(View::of_listing(&self.settings.prefix, listing), cx);
             }
@@ -279,7 +279,7 @@ impl Machine {
             && from != to
         {
             cx.notify(Notice::LimitSet { name: self.name.clone(), from, to });
-            self.reported.note_limit_set(to);
+            self.reported.seen_limit = Some(to);
         }
         self.see(view, cx);
         self.note_offers(&write, index, cx);

@@ -10,8 +10,8 @@ use crate::notice::{LossReason, Notice};
 use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Watch};
 use crate::settings::OnLost;
 use crate::timing::{
-    LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_CONFIRM_INTERVAL, MAX_NEWCOMER_YIELD,
-    NEWCOMER_YIELD_PER_WRITE, WATCH_WAIT,
+    CAS_RETRY_WAIT, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_CONFIRM_INTERVAL,
+    MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE, WATCH_WAIT,
 };
 use crate::view::{View, contender_key, lock_key};
 use crate::{Moment, Obstacle, SessionId};
@@ -112,7 +112,7 @@ impl Machine {
         if self.timers.take_due(Timer::Look, cx.now) {
             if self.holds() {
                 self.known.confirms = true;
-                let lists = self.settings.is_lock() || self.failures.hides();
+                let lists = self.settings.is_lock() || self.failures.hidden;
                 self.known.want(if lists { Want::All } else { self.looks_at(cx) });
             } else {
                 self.begin_look();
@@ -333,7 +333,7 @@ impl Machine {
             }
             Next::Read(_) | Next::Write(_) => return,
         };
-        if self.failures.is_of_writes() {
+        if self.failures.of_writes {
             self.write_succeeded(cx);
         }
         if view.is_listed() {
@@ -553,7 +553,7 @@ impl Machine {
         let own = self.view().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
         let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
         let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
-        let longest = self.contention.next(cx.rng).mul_f64(others);
+        let longest = self.contention.next(CAS_RETRY_WAIT, cx.rng).mul_f64(others);
         jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng)
     }
 }

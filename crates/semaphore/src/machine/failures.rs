@@ -7,46 +7,20 @@ use crate::failing::Failing;
 use crate::notice::Notice;
 use crate::timing::FAILURE_RETRY_WAIT;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
     failing: Option<Failing>,
     /// What fails is a write: that reads work says nothing of it.
-    of_writes: bool,
+    pub(super) of_writes: bool,
     /// The last listing left out keys that the token may not read. What else is answered does not end that.
-    hidden: bool,
+    pub(super) hidden: bool,
     pauses: Backoff,
-}
-
-impl Default for Failures {
-    fn default() -> Self {
-        Self {
-            failing: None,
-            of_writes: false,
-            hidden: false,
-            pauses: Backoff::new(FAILURE_RETRY_WAIT.0, FAILURE_RETRY_WAIT.1),
-        }
-    }
 }
 
 impl Failures {
     /// What fails, if anything does.
     pub(super) fn current(&self) -> Option<&Failing> {
         self.failing.as_ref()
-    }
-
-    /// Takes in whether a listing did.
-    pub(super) fn listed(&mut self, filtered: bool) {
-        self.hidden = filtered;
-    }
-
-    /// Whether keys are hidden.
-    pub(super) fn hides(&self) -> bool {
-        self.hidden
-    }
-
-    /// Whether writes fail.
-    pub(super) fn is_of_writes(&self) -> bool {
-        self.of_writes
     }
 
     /// Something was answered; whether that ends what has failed.
@@ -97,7 +71,7 @@ impl Machine {
 
     /// Something has failed. It is tried again, ever more seldom.
     pub(super) fn request_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
-        self.timers.set(Timer::Retry, cx.now + self.failures.pauses.next(cx.rng));
+        self.timers.set(Timer::Retry, cx.now + self.failures.pauses.next(FAILURE_RETRY_WAIT, cx.rng));
         let is_news = Failing::note(&mut self.failures.failing, &failure, cx.now);
         // What cannot be read cannot be released: the session's end does that. A token may have a right again later, so a denied
         // read counts only if nothing was ever read, and so no slot was granted.

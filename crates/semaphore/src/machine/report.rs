@@ -10,25 +10,13 @@ use crate::view::View;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reported {
     /// The stored limit that was reported as different from the configured one.
-    limit: Option<u32>,
+    pub(super) limit: Option<u32>,
     /// Whether a different form of the record was reported.
     form: bool,
     /// The owner of the lock that was reported last.
     leader: Option<SessionId>,
     /// The stored limit that was seen last.
-    seen_limit: Option<u32>,
-}
-
-impl Reported {
-    /// The configured limit has changed: a difference is reported again.
-    pub(super) fn forget_limit(&mut self) {
-        self.limit = None;
-    }
-
-    /// An own write, which is reported as such, changed the stored limit.
-    pub(super) fn note_limit_set(&mut self, limit: u32) {
-        self.seen_limit = Some(limit);
-    }
+    pub(super) seen_limit: Option<u32>,
 }
 
 impl Machine {

@@ -16,7 +16,7 @@ enum Watching {
     Not(Moment),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Watches {
     keys: BTreeMap<String, Watching>,
     /// The index that a key had before its last watch told of a change. A reading may deny the change.
@@ -35,14 +35,6 @@ pub(super) enum Told {
     Changed,
     /// Nothing, as far as is known.
     Nothing,
-}
-
-impl Default for Watches {
-    fn default() -> Self {
-        let spurious = Backoff::new(SPURIOUS_WATCH_WAIT.0, SPURIOUS_WATCH_WAIT.1);
-        let denied = Backoff::new(DENIED_WATCH_WAIT.0, DENIED_WATCH_WAIT.1);
-        Self { keys: BTreeMap::new(), told_after: BTreeMap::new(), spurious, denied, failing_since: None }
-    }
 }
 
 impl Watches {
@@ -68,7 +60,7 @@ impl Watches {
             // A reading has denied the change, as where the watch is answered by a server that was the leader once.
             if self.told_after.get(&key) == Some(&after) {
                 self.told_after.remove(&key);
-                self.keys.insert(key, Watching::Not(cx.now + self.denied.next(cx.rng)));
+                self.keys.insert(key, Watching::Not(cx.now + self.denied.next(DENIED_WATCH_WAIT, cx.rng)));
                 continue;
             }
             self.keys.insert(key.clone(), Watching::Since { begun: cx.now, after });
@@ -96,7 +88,8 @@ impl Watches {
             return Some(Told::Changed);
         }
         if now.since(begun) < MIN_WATCH_TIME {
-            self.keys.insert(key.to_owned(), Watching::Not(now + self.spurious.next(rng)));
+            self.keys
+                .insert(key.to_owned(), Watching::Not(now + self.spurious.next(SPURIOUS_WATCH_WAIT, rng)));
         } else {
             self.spurious.reset();
         }
