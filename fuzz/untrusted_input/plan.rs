@@ -32,6 +32,7 @@ pub fn plan(data: &[u8]) {
         session: &session,
         settings: &settings,
         who: &who,
+        now: NOW,
         wall: "",
         together: None,
         holds: &[],
@@ -49,7 +50,7 @@ pub fn plan(data: &[u8]) {
         confirms: true,
     };
     let held = follow(pairs.clone(), options.scope, |view| {
-        let plan = plan::hold(view, me, memory, NOW);
+        let plan = plan::hold(view, me, memory);
         says(&plan);
         Ok(match plan.next {
             Next::Write(write) => Step::Write(write),
@@ -58,7 +59,7 @@ pub fn plan(data: &[u8]) {
         })
     });
     follow(held, options.scope, |view| {
-        Ok(match plan::leave(view, me, &sightings, NOW) {
+        Ok(match plan::leave(view, me, &sightings) {
             Leave::Write(write) => Step::Write(write),
             Leave::Read(_) => Step::Read,
             Leave::Gone => Step::End,

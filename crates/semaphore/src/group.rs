@@ -61,8 +61,7 @@ impl AcquireGroup {
         } else {
             GroupStep::Enqueue
         });
-        let prefixes: Vec<_> = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
-        self.prefixes = prefixes;
+        self.prefixes = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
     }
 
     /// What a semaphore is told of it, if it is a member.

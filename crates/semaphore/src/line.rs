@@ -68,7 +68,7 @@ impl<'a> Waiter<'a> {
             slots: entry.map_or(1, |entry| entry.slots.max(1)),
             priority: one.priority(),
             kind,
-            asked: entry.is_some_and(|entry| entry.asked),
+            asked: one.is_asked(),
             arrival: one.create_index,
         }
     }
@@ -96,9 +96,7 @@ impl<'a> Waiter<'a> {
 /// the two would wait for each other.
 pub(crate) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Waiter<'a>> {
     let waits_for_us = |one: &Contender| own.is_some_and(|own| wants_any(one, own.holds));
-    // One that an operator evicts is about to leave. Who offers it a slot by its name would overwrite the mark.
-    let is_evicted = |one: &Contender| one.entry.as_ref().is_some_and(|entry| entry.evicted_by.is_some());
-    let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one) && !is_evicted(one));
+    let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one));
     let mut line: Vec<_> = waiters.map(Waiter::of).collect();
     if let Some(OwnWaiter { session, slots, priority, together, holds: _ }) = own {
         // A former holder whose slots were taken from it goes to the end.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::command::{Command, Name, Op};
+use super::command::{Command, Name, Op, Part};
 use super::failing::Failing;
 use super::plan::{Want, Write};
 use super::settings::{LimitPolicy, Settings};
@@ -389,7 +389,7 @@ impl Machine {
     }
 
     fn stop_watches(&mut self, cx: &mut Context<'_>) {
-        self.watches.want(Vec::new(), Duration::ZERO, &self.name, cx);
+        self.watch(Vec::new(), cx);
         self.timers.clear(Timer::Look);
     }
 
@@ -404,8 +404,6 @@ impl Machine {
         self.past.token = None;
         let ops = write.ops.clone();
         self.in_flight = InFlight::Committing { write, sent: cx.now };
-        cx.out.push_back(Command::Commit {
-            parts: vec![super::command::Part { name: self.name.clone(), ops }],
-        });
+        cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
     }
 }

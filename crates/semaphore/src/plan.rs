@@ -46,7 +46,9 @@ pub struct Me<'a> {
     pub settings: &'a Settings,
     /// The identity that the contender key shows.
     pub who: &'a Identity,
-    /// The wall clock's time, RFC 3339, for people.
+    /// The time of the plan.
+    pub now: Moment,
+    /// The same by the wall clock, RFC 3339, for people.
     pub wall: &'a str,
     /// The acquire group, if the semaphore belongs to one.
     pub together: Option<GroupMember<'a>>,
@@ -204,19 +206,19 @@ pub struct Plan {
 }
 
 /// Plans to acquire the slots, to wait for them, or to hold them.
-pub fn hold(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+pub fn hold(view: &View, me: Me<'_>, memory: Memory<'_>) -> Plan {
     if let Some(by) = view.evicted_by(me.session) {
         return Plan::new(Standing::Evicted(printable(by, OPERATOR)), Next::Wait(Vec::new()));
     }
     if me.settings.is_lock() {
-        return lock::hold(view, me, memory, now);
+        return lock::hold(view, me, memory);
     }
     let stored = match &view.lock {
         LockKeyState::Record { record, .. } => Some(record),
         // The view of a semaphore has no single-key lock.
         LockKeyState::Missing | LockKeyState::Single(_) => None,
         LockKeyState::Conflict { found, owner, .. } => {
-            return Plan::blocked(view, me, memory, now, conflict(view, found, owner.as_ref()));
+            return Plan::blocked(view, me, memory, conflict(view, found, owner.as_ref()));
         }
     };
     let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
@@ -225,15 +227,15 @@ pub fn hold(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
     let holds = has && own.is_some_and(|one| matches!(one.state(), None | Some(WaiterState::Held)));
     // A holder stays, whatever the limit is now.
     if let Some(why) = refusal(view, &record, me, memory).filter(|_| !holds || !me.had) {
-        return Plan::blocked(view, me, memory, now, why);
+        return Plan::blocked(view, me, memory, why);
     }
     match own {
-        Some(one) if holds => hold::keep(view, record, one, me, memory, now),
+        Some(one) if holds => hold::keep(view, record, one, me, memory),
         Some(one) if has => accept::accept(view, &record, one, me),
         _ if view.slots_of(me.session) > 0 => release::give_up(view, record, me),
-        Some(_) | None if me.together.is_some() => together::ask(view, record, me, memory, now),
-        Some(one) => wait::wait(view, record, one, me, memory, now),
-        None => join::ask(view, record, me, memory, now),
+        Some(_) | None if me.together.is_some() => together::ask(view, record, me, memory),
+        Some(one) => wait::wait(view, record, one, me, memory),
+        None => join::ask(view, record, me, memory),
     }
 }
 
@@ -259,8 +261,8 @@ impl Plan {
     }
 
     /// A client that is blocked stands in no queue: it could be offered a slot all the same, or would be in the way.
-    fn blocked(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment, obstacle: Obstacle) -> Self {
-        let next = match leave(view, me, memory.sightings, now) {
+    fn blocked(view: &View, me: Me<'_>, memory: Memory<'_>, obstacle: Obstacle) -> Self {
+        let next = match leave(view, me, memory.sightings) {
             Leave::Read(want) => Next::Read(want),
             Leave::Write(write) => Next::Write(write),
             // A key that does not exist is not watched.
@@ -273,6 +275,13 @@ impl Plan {
 
     fn again(self, at: impl IntoIterator<Item = Moment>) -> Self {
         Self { again: self.again.into_iter().chain(at).min(), ..self }
+    }
+}
+
+impl Next {
+    /// Commits the transaction, if there is one.
+    fn of(write: Option<Write>) -> Self {
+        write.map_or(Self::Wait(Vec::new()), Self::Write)
     }
 }
 

@@ -121,21 +121,28 @@ pub struct Record {
 
 /// What slotkeeper clients keep in `.lock` for each other, in the field `slotkeeper`. It names the holders by a hash, so that a write of
 /// a client that does not know the field makes it invalid, whether that client drops the field or keeps it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Hints {
-    /// The slot index of each holder, in the order of the holders.
-    pub indexes: Vec<u32>,
-    /// The handoff list: the first waiters in order, each once for each slot that it wants. A client that releases its slots offers them to
-    /// these without a listing.
-    pub next: Vec<SessionId>,
-    /// The number of waiters, those of the handoff list among them, when the keys were listed last, less those that were offered a slot
-    /// since. While it is not 0, each release serves a waiter, so that a newcomer has nothing to do but to wait.
-    pub waiting: u32,
-    /// The lowest priority in the handoff list.
-    pub least: i32,
+    /// Where they are stored, the hash of what they are about; else 0.
+    pub(crate) of: u32,
     /// The index of the record that this one replaces, so that no two writes are equal: Consul keeps the index of a key whose value stays
     /// the same.
     pub(crate) after: u64,
+    /// The slot index of each holder, in the order of the holders.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<u32>,
+    /// The handoff list: the first waiters in order, each once for each slot that it wants. A client that releases its slots offers them to
+    /// these without a listing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<SessionId>,
+    /// The number of waiters, those of the handoff list among them, when the keys were listed last, less those that were offered a slot
+    /// since. While it is not 0, each release serves a waiter, so that a newcomer has nothing to do but to wait.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub waiting: u32,
+    /// The lowest priority in the handoff list.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub least: i32,
 }
 
 /// A JSON object with its values as they are written: a number in a foreign field may be larger or more exact than any type
@@ -262,9 +269,11 @@ impl Record {
             object.set(&name, value.to_string());
         }
         // A map loses its order, so the hash is that of the holders in the order in which they are read.
-        let hash = hash(self.limit, &self.holders);
-        match self.hints.as_ref().and_then(|hints| encode_hints(hints, hash)) {
-            Some(hints) => object.set(HINTS, hints.to_string()),
+        let of = hash(self.limit, &self.holders);
+        let hints = self.hints.clone().map(|hints| Hints { of, ..hints });
+        // Numbers and texts always serialise.
+        match hints.and_then(|hints| serde_json::to_string(&hints).ok()) {
+            Some(hints) => object.set(HINTS, hints),
             None => object.0.retain(|(name, _)| name != HINTS),
         }
         object.to_string().into_bytes()
@@ -332,7 +341,8 @@ fn is_own(name: &str) -> bool {
     ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || name == HINTS
 }
 
-fn count(n: usize) -> u32 {
+/// A number of slots or clients.
+pub(super) fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
@@ -354,39 +364,14 @@ fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), Not
     }
 }
 
-/// The hints as they are stored.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct StoredHints {
-    /// The hash of what they are about.
-    of: u32,
-    after: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    indexes: Vec<u32>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    next: Vec<String>,
-    #[serde(skip_serializing_if = "is_zero")]
-    waiting: u32,
-    #[serde(skip_serializing_if = "is_zero")]
-    least: i32,
-}
-
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
-fn encode_hints(hints: &Hints, of: u32) -> Option<Value> {
-    let Hints { indexes, next, waiting, least, after } = hints.clone();
-    let next = next.iter().map(|session| session.as_str().to_owned()).collect();
-    // Numbers and texts always serialise.
-    serde_json::to_value(StoredHints { of, after, indexes, next, waiting, least }).ok()
-}
-
 /// Hints that are not about these holders count as none.
 fn decode_hints(value: Value, hash: u32, holders: usize) -> Option<Hints> {
-    let StoredHints { of, after, indexes, next, waiting, least } = serde_json::from_value(value).ok()?;
-    let next = next.iter().map(SessionId::from).collect();
-    (of == hash && indexes.len() == holders).then_some(Hints { indexes, next, waiting, least, after })
+    let hints: Hints = serde_json::from_value(value).ok()?;
+    (hints.of == hash && hints.indexes.len() == holders).then_some(Hints { of: 0, ..hints })
 }
 
 /// The FNV-1a hash of what slotkeeper wrote beside the hints.

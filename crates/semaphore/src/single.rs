@@ -37,8 +37,8 @@ impl SingleKeyLock {
     }
 }
 
-/// The maximum length of a key in a text.
-const KEY: usize = 500;
+/// The maximum length of a key in a message, in bytes.
+pub(super) const KEY: usize = 500;
 
 fn found_in_place_of_a_lock(key: &str, value: &[u8], flags: u64, locked: bool) -> Obstacle {
     if let Ok(record) = Record::decode(value, flags) {

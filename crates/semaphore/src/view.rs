@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::SessionId;
 use super::command::{Listing, Op};
 use super::contender::{Entry, WaiterState};
-use super::record::{NotASemaphore, Record};
+use super::record::{NotASemaphore, Record, count};
 use super::single::SingleKeyLock;
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ impl View {
             }
             return;
         }
-        let Some(name) = self.name_of(&pair.key).map(str::to_owned) else { return };
+        let Some(name) = name_of(&self.prefix, &pair.key).map(str::to_owned) else { return };
         if name == LOCK {
             let index = pair.modify_index;
             self.lock = match Record::decode(&pair.value, pair.flags) {
@@ -229,11 +229,6 @@ impl View {
             }
             None => {}
         }
-    }
-
-    /// The last part of a key below the prefix.
-    fn name_of<'a>(&self, key: &'a str) -> Option<&'a str> {
-        key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))
     }
 
     /// The semaphore's prefix, without a slash at its end; of a single-key lock, its key.
@@ -367,7 +362,7 @@ impl View {
     }
 
     /// The waiters, by priority and then arrival. A contender whose slots were taken from it is no waiter before it has noticed. Nor is a
-    /// contender that an operator evicted.
+    /// contender that an operator evicted: it is about to leave, and who offers it a slot by its name would overwrite the mark.
     pub fn waiters(&self) -> Vec<&Contender> {
         let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let holders: BTreeSet<_> = holders.iter().collect();
@@ -381,7 +376,7 @@ impl View {
     /// The number of known waiters, including all that `.lock` tells of.
     pub fn waiting(&self) -> u32 {
         let told = self.record().and_then(|record| record.hints.as_ref()).map_or(0, |hints| hints.waiting);
-        let listed = u32::try_from(self.waiters().len()).unwrap_or(u32::MAX);
+        let listed = count(self.waiters().len());
         if self.is_listed() { listed } else { told.max(listed) }
     }
 
@@ -468,10 +463,14 @@ pub(crate) fn lock_key(prefix: &str) -> String {
     format!("{prefix}/{LOCK}")
 }
 
+/// The last part of a key below the prefix.
+fn name_of<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
+    key.strip_prefix(prefix)?.strip_prefix('/')
+}
+
 /// The session whose contender key this is.
 pub(crate) fn session_of(prefix: &str, key: &str) -> Option<SessionId> {
-    let name = key.strip_prefix(prefix)?.strip_prefix('/')?;
-    (name != LOCK).then(|| SessionId::from(name))
+    name_of(prefix, key).filter(|name| *name != LOCK).map(SessionId::from)
 }
 
 /// The contender key of a session.

@@ -11,6 +11,7 @@ use crate::timing::{LOCK_DELAY_RETRY_WAIT, ROLL_CALL, WATCH_DELAY};
 use crate::view::{self, Contender, Pair, View, contender_key, lock_key};
 use std::time::Duration;
 
+use super::known::{Known, SessionCheck};
 use super::watches::Told;
 
 impl Machine {
@@ -18,7 +19,7 @@ impl Machine {
     pub(crate) fn session_gone(&mut self, reason: LossReason, cx: &mut Context<'_>) {
         self.lose(reason, cx);
         self.stop_watches(cx);
-        self.known.clear();
+        self.known = Known::nothing();
         self.past.token = None;
         self.past.stopping = None;
         self.owed.clear();
@@ -38,7 +39,7 @@ impl Machine {
     pub(crate) fn session_checked(&mut self) {
         if matches!(self.in_flight, InFlight::CheckingSession) {
             self.in_flight = InFlight::None;
-            self.known.session_lives();
+            self.known.session = SessionCheck::Lives;
         }
     }
 
@@ -172,9 +173,8 @@ impl Machine {
             self.timers.set(Timer::Again, cx.now + jittered(WATCH_DELAY, 0.9, cx.rng));
             return;
         }
+        let view = View::of_some(&prefix, reading.pair, &[], reading.index);
         if key == lock_key(&prefix) {
-            let index = reading.index;
-            let view = View::of_some(&prefix, reading.pair, &[], index);
             let listed = self.view().is_some_and(|last| last.is_listed() && last.has_foreign());
             // A server that lags behind may tell of a state that is known to be over.
             let is_news = view.lock_index() > self.view().map_or(0, View::lock_index);
@@ -191,16 +191,12 @@ impl Machine {
         }
         let own = cx.session.filter(|session| contender_key(&prefix, session) == key);
         let Some(session) = own.cloned() else {
-            let view = View::of_some(&prefix, reading.pair, &[], reading.index);
-            let session = view.session_of(key);
-            let index = view.contenders.first().map(|one| one.modify_index);
-            if let Some(session) = session {
-                self.owed.see(&session, index);
+            if let Some(taker) = view.session_of(key) {
+                self.owed.see(&taker, view.contenders.first().map(|one| one.modify_index));
             }
             let waits = self.state.acquiring().is_some();
             return if waits { self.known.want(Want::All) } else { self.known.decide_by_last() };
         };
-        let view = View::of_some(&prefix, reading.pair, &[], reading.index);
         let answer = view.contender(&session).and_then(|own| self.wake_up(own, &session, cx));
         match answer.filter(|_| matches!(self.in_flight, InFlight::None)) {
             Some(write) => {
@@ -427,7 +423,7 @@ impl Machine {
     }
 
     fn look_at_session(&mut self) {
-        self.known.check_session();
+        self.known.session = SessionCheck::Wanted;
         self.in_flight = InFlight::CheckingSession;
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Wa
 use crate::settings::OnLost;
 use crate::timing::{
     CAS_RETRY_WAIT, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_CONFIRM_INTERVAL,
-    MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE, WATCH_WAIT,
+    MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE,
 };
 use crate::view::{View, contender_key, lock_key};
 use crate::{Moment, Obstacle, SessionId};
@@ -102,7 +102,7 @@ impl Machine {
                 self.known.decide_by_last();
             }
         }
-        if self.timers.is_due(Timer::Yield, cx.now) && !self.known.yields_over {
+        if self.timers.at(Timer::Yield).is_some_and(|at| at <= cx.now) && !self.known.yields_over {
             self.known.yields_over = true;
             self.known.want(self.looks_at(cx));
         }
@@ -150,12 +150,12 @@ impl Machine {
         match intent {
             Intent::Hold => {
                 let (me, memory) = (self.me(session, &wall, cx), self.memory(cx));
-                let plan = plan::hold(&view, me, memory, cx.now);
+                let plan = plan::hold(&view, me, memory);
                 self.follow(plan, &view, session, cx);
             }
             Intent::Leave(reason) => {
                 let me = self.me(session, &wall, cx);
-                match plan::leave(&view, me, &self.known.sightings, cx.now) {
+                match plan::leave(&view, me, &self.known.sightings) {
                     Leave::Read(want) => self.read(want, session, cx),
                     Leave::Write(write) => self.commit(write, cx),
                     Leave::Gone => self.gone(reason, cx),
@@ -176,6 +176,7 @@ impl Machine {
             session,
             settings: &self.settings,
             who: cx.who,
+            now: cx.now,
             wall,
             together: cx.together,
             holds: cx.holds,
@@ -184,12 +185,11 @@ impl Machine {
     }
 
     fn memory(&self, cx: &Context<'_>) -> Memory<'_> {
-        let ends = self.times_out_at();
         Memory {
             sightings: &self.known.sightings,
             set_limit: self.set_limit,
             yields_until: self.timers.at(Timer::Yield),
-            ends_soon: ends.is_some_and(|ends| ends.since(cx.now) <= LOOK_WINDOW / 2),
+            ends_soon: self.times_out_at().is_some_and(|ends| ends.since(cx.now) <= LOOK_WINDOW / 2),
             lost_race: self.known.lost_race,
             settled_at: self.known.settled_at,
             delayed_until: self.known.delayed_until,
@@ -264,15 +264,14 @@ impl Machine {
                 if !self.begin(grant, cx) {
                     return self.wait_for(next, view, session, cx);
                 }
-                self.act(next, view, session, cx);
             }
             Standing::Waits { room: false } if self.settings.try_once() && matches!(next, Next::Wait(_)) => {
-                self.time_out(cx);
+                return self.time_out(cx);
             }
             Standing::Blocked(obstacle) => {
                 self.report_blocked(obstacle, cx);
-                if self.intent() == Intent::Hold {
-                    self.act(next, view, session, cx);
+                if self.intent() != Intent::Hold {
+                    return;
                 }
             }
             Standing::Waits { room } => {
@@ -285,10 +284,10 @@ impl Machine {
                 if rests && !self.state.waits() {
                     self.report_waiting(view, session, cx);
                 }
-                self.act(next, view, session, cx);
             }
-            Standing::Holds(_) | Standing::Evicted(_) => self.act(next, view, session, cx),
+            Standing::Holds(_) | Standing::Evicted(_) => {}
         }
+        self.act(next, view, session, cx);
     }
 
     /// The client has its slots. Returns whether they are held from here on.
@@ -361,7 +360,7 @@ impl Machine {
     }
 
     pub(super) fn watch(&mut self, watches: Vec<Watch>, cx: &mut Context<'_>) {
-        self.watches.want(watches, WATCH_WAIT, &self.name, cx);
+        self.watches.want(watches, &self.name, cx);
     }
 
     /// A client that has left sees to the offers that it made, also when its session has ended.
@@ -403,10 +402,7 @@ impl Machine {
     }
 
     pub(super) fn hold(&mut self, grant: Grant, cx: &mut Context<'_>) {
-        let Some(Acquiring { since: asked_at, room_since, waited, .. }) = self.state.acquiring().cloned()
-        else {
-            return;
-        };
+        let Some(acquiring) = self.state.acquiring().cloned() else { return };
         let Some(session) = cx.session.cloned() else { return };
         let Grant { token, indexes } = grant;
         let stored = token.unwrap_or_default();
@@ -421,9 +417,9 @@ impl Machine {
         self.past = Default::default();
         self.watches.recover();
         self.state = State::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
-        let took = cx.now.since(asked_at);
+        let took = cx.now.since(acquiring.since);
         // A waiter that was offered its slots has seen the release and the offer at once.
-        let handoff = waited.then(|| cx.now.since(room_since.unwrap_or(cx.now)));
+        let handoff = acquiring.waited.then(|| cx.now.since(acquiring.room_since.unwrap_or(cx.now)));
         let (name, resumed) = (self.name.clone(), resumed.is_some());
         cx.notify(Notice::Acquired { name, session, token, indexes, resumed, took, handoff });
     }

@@ -41,8 +41,8 @@ impl Machine {
         session: &SessionId,
         cx: &mut Context<'_>,
     ) {
-        let has = view.is_owner(session) || self.holds_by(view, session);
-        let slot = self.take_known_slot(has, view, session, cx);
+        let has = self.holds_by(view, session);
+        let slot = self.take_known_slot(view, session, cx);
         // If the lease has expired meanwhile, that was reported: the workload may not have stopped yet.
         let stopping = self.past.stopping.filter(|_| has);
         let held = slot.is_some() || stopping.is_some();
@@ -62,10 +62,8 @@ impl Machine {
     /// Releases the slots and asks for them again, because another member of the acquire group has none.
     pub(crate) fn release_with_group(&mut self, cx: &mut Context<'_>) {
         let view = self.view().cloned();
-        let slot = view.zip(cx.session.filter(|_| !cx.occupied)).and_then(|(view, session)| {
-            let has = self.holds_by(&view, session);
-            self.take_known_slot(has, &view, session, cx)
-        });
+        let known = view.zip(cx.session.filter(|_| !cx.occupied));
+        let slot = known.and_then(|(view, session)| self.take_known_slot(&view, session, cx));
         let lost = slot.map(|slot| self.report_lost(slot, LossReason::GroupLost, cx));
         let exits = lost.is_some() && self.settings.on_lost == OnLost::Exit;
         // A loss that was reported before, as of an expired lease, still has its time.
@@ -73,21 +71,15 @@ impl Machine {
         self.start_leaving(if exits { LeaveReason::Lost } else { LeaveReason::Requeue });
     }
 
-    /// Whether the session has its slots by a view, and not by an offer that it has not accepted.
+    /// Whether the session has its slots, or the lock, by a view, and not by an offer that it has not accepted.
     fn holds_by(&self, view: &View, session: &SessionId) -> bool {
         let accepted = view.contender(session).is_some_and(|one| one.state() != Some(WaiterState::Offered));
-        accepted && view.slots_of(session) == self.settings.slots
+        view.is_owner(session) || accepted && view.slots_of(session) == self.settings.slots
     }
 
-    /// Takes the slot that is held, or that an earlier process held if the client `has` it: the workload may run on it.
-    fn take_known_slot(
-        &mut self,
-        has: bool,
-        view: &View,
-        session: &SessionId,
-        cx: &Context<'_>,
-    ) -> Option<Slot> {
-        let found = self.past.token.take().filter(|_| has).map(|token| {
+    /// Takes the slot that is held, or that an earlier process held if the client has it still: the workload may run on it.
+    fn take_known_slot(&mut self, view: &View, session: &SessionId, cx: &Context<'_>) -> Option<Slot> {
+        let found = self.past.token.take().filter(|_| self.holds_by(view, session)).map(|token| {
             let entry = view.entry_of(session);
             let since = entry.and_then(|entry| cx.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
             let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use super::watches::Watches;
 use crate::plan::{GroupStep, Want};
+use crate::record::Record;
 use crate::sightings::Sightings;
 use crate::view::{LockKeyState, View};
 use crate::{Moment, SessionId};
@@ -36,12 +37,12 @@ pub(super) struct Known {
     pub(super) planned_for: Option<(GroupStep, usize)>,
     /// At how many other prefixes the agent held slots when the last plan was made.
     pub(super) planned_holding: usize,
-    session: SessionCheck,
+    pub(super) session: SessionCheck,
 }
 
 /// Whether the session has to be proved alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum SessionCheck {
+pub(super) enum SessionCheck {
     #[default]
     No,
     Wanted,
@@ -139,10 +140,11 @@ impl Known {
     /// What a release may begin with, without another read: a `.lock` that is watched, or that names no other client.
     pub(super) fn prepare_to_leave(&mut self, watches: &Watches) {
         let knows = |view: &View| {
-            let alone = view.record().is_some_and(|record| !record.is_attended() && record.hints.is_some());
-            let one =
-                view.record().is_some_and(|record| record.holders.windows(2).all(|two| two[0] == two[1]));
-            alone && one || watches.follows(&view.lock_key())
+            let names_no_other = |record: &Record| {
+                let one = record.holders.windows(2).all(|two| two[0] == two[1]);
+                one && !record.is_attended() && record.hints.is_some()
+            };
+            view.record().is_some_and(names_no_other) || watches.follows(&view.lock_key())
         };
         match self.last.as_ref().filter(|view| self.want.is_none() && knows(view)) {
             Some(last) => self.seen = Some(last.clone().of_few()),
@@ -158,11 +160,6 @@ impl Known {
         }
     }
 
-    /// The session has ended: all that was seen and asked for in its name is void.
-    pub(super) fn clear(&mut self) {
-        *self = Self::nothing();
-    }
-
     /// The contender key is gone: the likely cause is that the session has ended. Returns whether it has to be looked at.
     pub(super) fn doubts_session(&mut self) -> bool {
         let doubts = self.session != SessionCheck::Lives;
@@ -170,15 +167,6 @@ impl Known {
             self.session = SessionCheck::Wanted;
         }
         doubts
-    }
-
-    pub(super) fn check_session(&mut self) {
-        self.session = SessionCheck::Wanted;
-    }
-
-    /// The session lives.
-    pub(super) fn session_lives(&mut self) {
-        self.session = SessionCheck::Lives;
     }
 
     pub(super) fn take_check_session(&mut self) -> bool {

@@ -37,17 +37,9 @@ impl Timers {
         self.at(timer).is_some()
     }
 
-    pub(super) fn is_due(&self, timer: Timer, now: Moment) -> bool {
-        self.at(timer).is_some_and(|at| at <= now)
-    }
-
     /// Whether the timer is due. Then it is cleared.
     pub(super) fn take_due(&mut self, timer: Timer, now: Moment) -> bool {
-        let due = self.is_due(timer, now);
-        if due {
-            self.clear(timer);
-        }
-        due
+        self.0[timer as usize].take_if(|at| *at <= now).is_some()
     }
 
     /// Sets the timer; `None` clears it.

@@ -1,12 +1,11 @@
 //! The blocking queries of one machine, each on a single key. What they tell is never decided upon: it only wakes.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::{Backoff, Command, Context, Moment, Name};
 use crate::backoff::jittered;
 use crate::plan::Watch;
-use crate::timing::{DENIED_WATCH_WAIT, MIN_WATCH_TIME, SPURIOUS_WATCH_WAIT};
+use crate::timing::{DENIED_WATCH_WAIT, MIN_WATCH_TIME, SPURIOUS_WATCH_WAIT, WATCH_WAIT};
 
 #[derive(Clone, Copy, Debug)]
 enum Watching {
@@ -38,8 +37,8 @@ pub(super) enum Told {
 }
 
 impl Watches {
-    /// Makes the watches those that are wanted; each lasts for `wait` at most.
-    pub(super) fn want(&mut self, wanted: Vec<Watch>, wait: Duration, name: &Name, cx: &mut Context<'_>) {
+    /// Makes the watches those that are wanted.
+    pub(super) fn want(&mut self, wanted: Vec<Watch>, name: &Name, cx: &mut Context<'_>) {
         self.keys.retain(|key, state| {
             let keeps = wanted.iter().any(|one| one.key == *key);
             if !keeps && matches!(state, Watching::Since { .. }) {
@@ -64,7 +63,7 @@ impl Watches {
                 continue;
             }
             self.keys.insert(key.clone(), Watching::Since { begun: cx.now, after });
-            let wait = jittered(wait, 0.1, cx.rng);
+            let wait = jittered(WATCH_WAIT, 0.1, cx.rng);
             cx.out.push_back(Command::Watch { name: name.clone(), key, after, wait });
         }
     }

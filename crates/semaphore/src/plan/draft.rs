@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Grant, Me, Own, Write};
 use crate::contender::{Entry, WaiterState};
 use crate::line::{self, Kind, Share, Waiter};
-use crate::record::{Hints, Record};
+use crate::record::{Hints, Record, count};
 use crate::view::{Contender, Leftover, View};
 use crate::{Op, SessionId};
 
@@ -26,13 +26,10 @@ pub(super) struct Draft<'a> {
     pub(super) record: Record,
     /// The slot indexes of the holders, as far as they are known.
     indexes: BTreeMap<SessionId, Vec<u32>>,
-    /// The steps besides that of `.lock`.
-    pub(super) ops: Vec<Op>,
-    offered: Vec<SessionId>,
-    asked: Vec<SessionId>,
-    pruned: u32,
-    /// Those that answer are to be served.
-    pub(super) asks: bool,
+    /// The slot indexes of a client that leaves by it. They are handed on first.
+    freed: Vec<u32>,
+    /// The transaction, without the step of `.lock`.
+    pub(super) write: Write,
     /// All keys are listed after the other steps.
     pub(super) lists: bool,
     /// `.lock` is created where there is none, so that it can be watched.
@@ -43,24 +40,17 @@ impl<'a> Draft<'a> {
     /// A change of `record`, which is that of the view, or a new one.
     pub(super) fn new(view: &'a View, record: Record, wall: &'a str) -> Self {
         let indexes = view.indexes().into_iter().map(|(id, indexes)| (id.clone(), indexes)).collect();
-        let (ops, offered, asked) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            view,
-            wall,
-            record,
-            indexes,
-            ops,
-            offered,
-            asked,
-            pruned: 0,
-            asks: false,
-            lists: false,
-            creates: false,
-        }
+        let (freed, write) = (Vec::new(), Write::default());
+        Self { view, wall, record, indexes, freed, write, lists: false, creates: false }
+    }
+
+    /// Takes a session that leaves out of the holders.
+    pub(super) fn release(&mut self, session: &SessionId) {
+        self.freed = self.remove_holder(session);
     }
 
     /// Takes a session out of the holders. Returns the indexes of its slots.
-    pub(super) fn remove_holder(&mut self, session: &SessionId) -> Vec<u32> {
+    fn remove_holder(&mut self, session: &SessionId) -> Vec<u32> {
         self.record.holders.retain(|holder| holder != session);
         self.indexes.remove(session).unwrap_or_default()
     }
@@ -72,7 +62,7 @@ impl<'a> Draft<'a> {
             self.remove_holder(holder);
         }
         let gone = before - self.record.holders.len();
-        self.pruned += u32::try_from(gone).unwrap_or(u32::MAX);
+        self.write.pruned += count(gone);
     }
 
     fn hold(&mut self, session: &SessionId, indexes: Vec<u32>) {
@@ -80,21 +70,20 @@ impl<'a> Draft<'a> {
         self.indexes.insert(session.clone(), indexes);
     }
 
-    /// The lowest slot indexes that no holder is known to have, those of `first` before others.
-    fn free_indexes(&self, first: &[u32], wanted: u32) -> Vec<u32> {
+    /// The lowest slot indexes that no holder is known to have, the freed ones before others.
+    fn free_indexes(&self, wanted: u32) -> Vec<u32> {
         let used: BTreeSet<u32> = self.indexes.values().flatten().copied().collect();
         let is_free = |index: &u32| *index < self.record.limit && !used.contains(index);
-        let first: Vec<_> = first.iter().copied().filter(is_free).collect();
+        let first: Vec<_> = self.freed.iter().copied().filter(is_free).collect();
         let rest = (0..self.record.limit).filter(|index| !used.contains(index) && !first.contains(index));
         first.iter().copied().chain(rest).take(wanted as usize).collect()
     }
 
-    /// Shares the free slots out to the first waiters, those with the `freed` indexes first: offers them to others, and takes its own for
+    /// Shares the free slots out to the first waiters, those with the freed indexes first: offers them to others, and takes its own for
     /// `me`, if it is in the line. Nothing is granted where keys may be hidden.
     pub(super) fn share(
         &mut self,
         line: &[Waiter<'a>],
-        freed: &[u32],
         me: Option<Me<'_>>,
         is_over: &dyn Fn(&Waiter<'a>) -> bool,
     ) -> Share<'a> {
@@ -104,7 +93,7 @@ impl<'a> Draft<'a> {
         let share = line::share(&self.record, line, is_over, MAX_SERVED);
         let beside = u32::try_from(share.served.len()).ok().filter(|served| *served > 1);
         for one in &share.served {
-            let indexes = self.free_indexes(freed, one.slots);
+            let indexes = self.free_indexes(one.slots);
             match me.filter(|me| me.session == one.session) {
                 Some(me) => self.take(&me, indexes, beside),
                 None => self.offer(one, indexes, beside),
@@ -118,19 +107,19 @@ impl<'a> Draft<'a> {
         let entry = self.view.contender(one.session).and_then(|one| one.entry.clone());
         let Some(entry) = entry.filter(|_| one.kind == Kind::Ours) else { return };
         let entry = Entry { beside, ..entry.offered(one.slots, indexes.clone(), self.wall) };
-        self.write(one.session, entry, one.index);
+        self.cas(one.session, entry, one.index);
         self.hold(one.session, indexes);
-        self.offered.push(one.session.clone());
+        self.write.offered.push(one.session.clone());
     }
 
-    /// Offers the `freed` slots to the waiters that `.lock` names. Returns whether all slots that are free were offered, as far as somebody
+    /// Offers the freed slots to the waiters that `.lock` names. Returns whether all slots that are free were offered, as far as somebody
     /// waits for them; otherwise the keys have to be listed first.
-    pub(super) fn offer_by_name(&mut self, freed: &[u32]) -> bool {
+    pub(super) fn offer_by_name(&mut self) -> bool {
         let Some(hints) = self.record.hints.clone() else { return false };
         let named = line::named(&self.record);
         let (mut served, mut left) = (0, hints.waiting);
         for (session, slots) in &named {
-            let indexes = self.free_indexes(freed, *slots);
+            let indexes = self.free_indexes(*slots);
             if self.record.slots_of(session) > 0 {
                 // Another client has served it meanwhile, which has not written the list.
                 return false;
@@ -153,14 +142,14 @@ impl<'a> Draft<'a> {
     /// Offers slots to a waiter of which nothing but the session is known. It tells the rest when it accepts.
     fn offer_to_name(&mut self, session: &SessionId, indexes: Vec<u32>) {
         let key = self.view.contender_key(session);
-        let slots = u32::try_from(indexes.len()).unwrap_or(u32::MAX);
+        let slots = count(indexes.len());
         let entry = Entry::new(WaiterState::Waiting, slots, 0, String::new(), Default::default());
         let entry = entry.offered(slots, indexes.clone(), self.wall);
-        self.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
+        self.write.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
         let (value, flags) = (entry.encode(), self.record.flags());
-        self.ops.push(Op::Lock { key, value, flags, session: session.clone() });
+        self.write.ops.push(Op::Lock { key, value, flags, session: session.clone() });
         self.hold(session, indexes);
-        self.offered.push(session.clone());
+        self.write.offered.push(session.clone());
     }
 
     /// Takes free slots for the planning client. Returns whether they suffice.
@@ -168,7 +157,7 @@ impl<'a> Draft<'a> {
         let slots = me.settings.slots;
         let fits = slots <= self.record.free();
         if fits {
-            let indexes = self.free_indexes(&[], slots);
+            let indexes = self.free_indexes(slots);
             self.take(me, indexes, None);
         }
         fits
@@ -177,7 +166,8 @@ impl<'a> Draft<'a> {
     fn take(&mut self, me: &Me<'_>, indexes: Vec<u32>, beside: Option<u32>) {
         let entry = me.entry(WaiterState::Held, indexes.clone());
         self.write_own(me, Entry { beside, ..entry });
-        self.hold(me.session, indexes);
+        self.hold(me.session, indexes.clone());
+        self.write.own = Own::Holds(Grant { token: None, indexes });
     }
 
     /// Takes back an offer that its taker has not accepted, and asks the taker for a sign of life.
@@ -189,14 +179,14 @@ impl<'a> Draft<'a> {
     /// Asks a waiter for a sign of life.
     pub(super) fn ask(&mut self, one: &Contender) {
         if let Some(entry) = one.entry.clone() {
-            self.write(&one.session, entry.asked(), one.modify_index);
-            self.asked.push(one.session.clone());
+            self.cas(&one.session, entry.asked(), one.modify_index);
+            self.write.asked.push(one.session.clone());
         }
     }
 
     /// Whether it changes the contender keys of others, to withdraw offers or to ask.
     pub(super) fn asks_anyone(&self) -> bool {
-        !self.asked.is_empty()
+        !self.write.asked.is_empty()
     }
 
     /// Whether the session has slots once this is committed.
@@ -204,20 +194,14 @@ impl<'a> Draft<'a> {
         self.record.slots_of(session) > 0
     }
 
-    /// What the transaction means for a client that takes its slots by it.
-    pub(super) fn own(&self, me: &Me<'_>) -> Own {
-        let indexes = self.indexes.get(me.session).cloned().unwrap_or_default();
-        Own::Holds(Grant { token: None, indexes })
-    }
-
     /// The number of waiters that the transaction can still write to.
     pub(super) fn room(&self) -> usize {
-        (MAX_STEPS - OTHER_STEPS).saturating_sub(self.ops.len())
+        (MAX_STEPS - OTHER_STEPS).saturating_sub(self.write.ops.len())
     }
 
-    fn write(&mut self, session: &SessionId, entry: Entry, index: u64) {
+    fn cas(&mut self, session: &SessionId, entry: Entry, index: u64) {
         let (key, value) = (self.view.contender_key(session), entry.encode());
-        self.ops.push(Op::Cas { key, value, flags: self.record.flags(), index });
+        self.write.ops.push(Op::Cas { key, value, flags: self.record.flags(), index });
     }
 
     /// Writes the own contender key by check-and-set: another client may offer slots to it at this moment.
@@ -229,7 +213,7 @@ impl<'a> Draft<'a> {
             one.state() == Some(WaiterState::Held) && (entry.state == WaiterState::Waiting || !has)
         };
         match self.view.contender(me.session).filter(|one| !falls(one)) {
-            Some(one) => self.write(me.session, entry, one.modify_index),
+            Some(one) => self.cas(me.session, entry, one.modify_index),
             None => self.rejoin(me, entry),
         }
     }
@@ -240,41 +224,45 @@ impl<'a> Draft<'a> {
         let stands = self.view.contender(me.session).map(|one| one.modify_index);
         // Not a contender key of its session: an operator or a restored backup left it.
         let stands = stands.or(self.view.in_place_of(me.session).map(|occupied| occupied.index));
-        self.ops.push(match stands {
+        self.write.ops.push(match stands {
             Some(index) => Op::DeleteCas { key: key.clone(), index },
             // A write of an earlier process may still be under way.
             None => Op::CheckNotExists { key: key.clone() },
         });
-        self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
+        let (flags, session) = (self.record.flags(), me.session.clone());
+        self.write.ops.push(Op::Lock { key, value, flags, session });
     }
 
     /// Deletes a contender key by check-and-set.
     pub(super) fn delete(&mut self, one: &Contender) {
         let (key, index) = (self.view.contender_key(&one.session), one.modify_index);
         // Consul's check-and-set delete of a missing key succeeds, but by then its slot indexes may have been granted again.
-        self.ops.push(Op::CheckIndex { key: key.clone(), index });
-        self.ops.push(Op::DeleteCas { key, index });
+        self.write.ops.extend([Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]);
     }
 
     /// Deletes the contender keys that sessions with the behaviour `release` have left.
     pub(super) fn delete_leftovers(&mut self) {
         let most = self.room().min(MAX_LEFTOVERS);
-        self.ops.extend(self.view.leftovers.iter().take(most).map(Leftover::delete));
+        self.write.ops.extend(self.view.leftovers.iter().take(most).map(Leftover::delete));
     }
 
     /// Writes the handoff list, by a listed queue. Waiters that this transaction serves, or asks, are left out.
     pub(super) fn publish(&mut self, line: &[Waiter<'_>]) {
         let asked = |one: &Waiter<'_>| {
             let key = self.view.contender_key(one.session);
-            self.ops.iter().any(|op| op.key() == key)
+            self.write.ops.iter().any(|op| op.key() == key)
         };
         let stays = |one: &&Waiter<'_>| self.record.slots_of(one.session) == 0 && !one.asked && !asked(one);
         let line: Vec<_> = line.iter().filter(stays).copied().collect();
         let (next, least) = line::handoff_list(&self.record, &line);
         let waiting = line.iter().filter(|one| one.is_served_by(&self.record)).count();
-        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        let hints = Hints { next, waiting, least, ..self.record.hints.take().unwrap_or_default() };
-        self.record.hints = Some(hints);
+        self.hint(next, waiting, least);
+    }
+
+    /// Writes these hints for other clients.
+    pub(super) fn hint(&mut self, next: Vec<SessionId>, waiting: usize, least: i32) {
+        let hints = self.record.hints.take().unwrap_or_default();
+        self.record.hints = Some(Hints { next, waiting: count(waiting), least, ..hints });
     }
 
     /// Counts the planning client among the waiters, if a free slot serves it.
@@ -283,13 +271,6 @@ impl<'a> Draft<'a> {
         if let Some(hints) = self.record.hints.as_mut().filter(|_| fits) {
             hints.waiting += 1;
         }
-    }
-
-    /// Writes that so many wait, and names none of them.
-    pub(super) fn publish_number(&mut self, waiting: usize) {
-        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        let hints = self.record.hints.take().unwrap_or_default();
-        self.record.hints = Some(Hints { next: Vec::new(), waiting, least: 0, ..hints });
     }
 
     /// Whether `.lock` is to be written.
@@ -325,12 +306,14 @@ impl<'a> Draft<'a> {
             // A newcomer that has read the former record relies on the waiters that it counts.
             self.lists |= self.view.record().is_some_and(Record::is_attended) && !record.is_attended();
             let (flags, value) = (record.flags(), record.after(index).encode());
-            self.ops.insert(0, Op::Cas { key, value, flags, index });
+            self.write.ops.insert(0, Op::Cas { key, value, flags, index });
         }
-        if self.lists && !self.ops.is_empty() {
-            self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
+        if self.write.ops.is_empty() {
+            return None;
         }
-        let Self { ops, offered, asked, pruned, asks, .. } = self;
-        (!ops.is_empty()).then_some(Write { ops, offered, asked, asks, pruned, ..Write::default() })
+        if self.lists {
+            self.write.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
+        }
+        Some(self.write)
     }
 }

@@ -93,7 +93,7 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
             line.retain(|one| *one.session != membership.session);
             let mut draft = Draft::new(view, record.clone(), "");
             draft.publish(&line);
-            draft.ops.push(mark);
+            draft.write.ops.push(mark);
             return draft.finish();
         }
         (MembershipKind::Waits | MembershipKind::Dead, _) => Vec::new(),
@@ -122,11 +122,11 @@ pub fn force_eviction(view: &View, membership: &Membership, wall: &str, now: Mom
     let delete = view.contender(session).map(delete);
     let Some(record) = view.record() else { return Some(Write::of(vec![delete?])) };
     let mut draft = Draft::new(view, record.clone(), wall);
-    let freed = draft.remove_holder(session);
-    let Served { mut draft, line, .. } = serve::for_operator(draft, Some(session), &freed, now);
+    draft.release(session);
+    let Served { mut draft, line, .. } = serve::for_operator(draft, Some(session), now);
     if draft.changes() || record.next().contains(session) {
         draft.publish(&line);
     }
-    draft.ops.extend(delete);
+    draft.write.ops.extend(delete);
     draft.finish()
 }

@@ -6,7 +6,7 @@ use super::{Me, Memory, Next, Own, Plan, Want, Watch, Write, occupied};
 use crate::contender::WaiterState;
 use crate::record::Record;
 use crate::view::{View, contender_key};
-use crate::{Moment, Op, SessionId};
+use crate::{Op, SessionId};
 
 /// The maximum number of holders whose contender keys a client reads besides its own and `.lock`.
 const MAX_LOOKS: usize = 4;
@@ -15,23 +15,22 @@ const MAX_LOOKS: usize = 4;
 ///
 /// Where slots are free and nobody waits, it takes its slots by one write. Else it joins by a write that touches no key which others write,
 /// so that many clients join without a conflict. A client that tries once joins no queue.
-pub(super) fn ask(view: &View, record: Record, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+pub(super) fn ask(view: &View, record: Record, me: Me<'_>, memory: Memory<'_>) -> Plan {
     if let Some(why) = occupied(view, me.session) {
         let key = view.contender_key(me.session);
         let after = view.in_place_of(me.session).map_or(0, |occupied| occupied.index);
-        let plan = Plan::blocked(view, me, memory, now, why);
+        let plan = Plan::blocked(view, me, memory, why);
         return Plan { next: Next::Wait(vec![Watch { key, after }]), ..plan };
     }
     let room = record.free() >= me.settings.slots;
     if view.is_listed() && !view.is_filtered() {
-        return take_or_join(view, record, me, memory, now);
+        return take_or_join(view, record, me, memory);
     }
     let is_plain = !record.is_attended() && record.hints.is_some() && !memory.sets_limit(&record, me);
     if room && is_plain && !memory.lost_race && !me.had {
         let mut draft = Draft::new(view, record.clone(), me.wall);
         if draft.take_free(&me) {
-            let own = draft.own(&me);
-            let mut write = Write { own, ..draft.finish().unwrap_or_default() };
+            let mut write = draft.finish().unwrap_or_default();
             // Of holders that it leaves beside itself.
             write.ops.extend(read_holders(view, &record, me));
             return Plan::waits(true, Next::Write(write));
@@ -41,23 +40,13 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, memory: Memory<'_>, n
     Plan::waits(room, if lists { Next::Read(Want::All) } else { Next::Write(join(view, &record, me)) })
 }
 
-/// The write of a draft that takes the client's own slots.
-pub(super) fn take(draft: Draft<'_>, me: &Me<'_>) -> Next {
-    let own = draft.own(me);
-    match draft.finish() {
-        Some(write) => Next::Write(Write { own, ..write }),
-        None => Next::Wait(Vec::new()),
-    }
-}
-
-fn take_or_join(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+fn take_or_join(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>) -> Plan {
     memory.set_limit(&mut record, me);
     let draft = Draft::new(view, record.clone(), me.wall);
-    let served = serve::serve(draft, Service::of_waiter(me, memory.sightings), &[], now);
-    let has_own = served.draft.holds(me.session);
+    let served = serve::serve(draft, Service::of_waiter(me, memory.sightings));
     let turn = served.leaves_a_turn();
-    if has_own {
-        return Plan::waits(true, take(served.draft, &me));
+    if served.draft.holds(me.session) {
+        return Plan::waits(true, Next::of(served.draft.finish()));
     }
     if me.settings.try_once() {
         // While a foreign client has its turn, which is short, the slot may yet be left over.
@@ -72,7 +61,7 @@ fn join(view: &View, record: &Record, me: Me<'_>) -> Write {
     let mut draft = Draft::new(view, record.clone(), me.wall);
     draft.rejoin(&me, me.entry(WaiterState::Waiting, Vec::new()));
     let reads = me.read_own().into_iter().chain(read_holders(view, record, me));
-    let ops = draft.ops.into_iter().chain(reads).collect();
+    let ops = draft.write.ops.into_iter().chain(reads).collect();
     Write { own: Own::Joins, ..Write::of(ops) }
 }
 

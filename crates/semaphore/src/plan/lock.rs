@@ -8,10 +8,10 @@ use crate::Primitive;
 use crate::contender::WaiterState;
 use crate::record::LOCK_FLAGS;
 use crate::view::View;
-use crate::{Moment, Op, SessionId};
+use crate::{Op, SessionId};
 
 /// Plans to acquire the lock, to wait for it, or to hold it.
-pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>) -> Plan {
     let single = view.single();
     let watch = Next::Wait(single.map(|_| Watch::lock(view)).into_iter().collect());
     if let Some(own) = single.filter(|_| view.is_owner(me.session)) {
@@ -25,12 +25,12 @@ pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>, now: Moment) -> 
         return Plan::waits(true, Next::Write(lock(view, me, guard, grant)));
     }
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
-        return Plan::blocked(view, me, memory, now, wrong.clone());
+        return Plan::blocked(view, me, memory, wrong.clone());
     }
     if single.is_some_and(|single| single.owner.is_some()) {
         return Plan::waits(false, watch);
     }
-    if let Some(until) = memory.delayed_until.filter(|until| *until > now) {
+    if let Some(until) = memory.delayed_until.filter(|until| *until > me.now) {
         return Plan::waits(false, watch).again([until]);
     }
     let key = view.lock_key();

@@ -4,32 +4,30 @@ use super::{Me, Memory};
 use crate::obstacle::{Obstacle, ObstacleKind};
 use crate::record::{Form, NotASemaphore, Record, excerpt};
 use crate::settings::LimitPolicy;
+use crate::single::KEY;
 use crate::view::View;
 use crate::{SessionId, printable};
 
-/// The maximum length of a key in a message, in bytes.
-const KEY: usize = 500;
-
 pub(super) fn conflict(view: &View, what: &NotASemaphore, owner: Option<&SessionId>) -> Obstacle {
-    Obstacle::other_content(owner.is_some(), conflict_in_words(view, what, owner))
-}
-
-fn conflict_in_words(view: &View, what: &NotASemaphore, owner: Option<&SessionId>) -> String {
-    if *what == NotASemaphore::SingleKeyLock {
-        let (key, prefix) = (view.lock_key(), view.prefix());
-        return match owner {
-            Some(owner) => format!(
-                "{key} is a single-key lock, such as `consul lock -n 1` takes there, held by session {}; waiting until the \
-                 key is deleted. If the lock is there to stay, run without --limit, or choose another prefix",
-                excerpt(owner.as_str())
-            ),
-            None => format!(
-                "{key} is a single-key lock, such as `consul lock -n 1` takes there, and has no holder: `slotkeeper \
-                 destroy {prefix}` deletes it; or run without --limit to acquire the lock"
-            ),
-        };
-    }
-    format!("{}; choose another prefix, or delete the key if it is not needed", no_semaphore(view, what))
+    let (key, prefix) = (view.lock_key(), view.prefix());
+    let why = match (what, owner) {
+        (NotASemaphore::SingleKeyLock, Some(owner)) => format!(
+            "{key} is a single-key lock, such as `consul lock -n 1` takes there, held by session {}; waiting until the \
+             key is deleted. If the lock is there to stay, run without --limit, or choose another prefix",
+            excerpt(owner.as_str())
+        ),
+        (NotASemaphore::SingleKeyLock, None) => format!(
+            "{key} is a single-key lock, such as `consul lock -n 1` takes there, and has no holder: `slotkeeper \
+             destroy {prefix}` deletes it; or run without --limit to acquire the lock"
+        ),
+        (what, _) => {
+            format!(
+                "{}; choose another prefix, or delete the key if it is not needed",
+                no_semaphore(view, what)
+            )
+        }
+    };
+    Obstacle::other_content(owner.is_some(), why)
 }
 
 pub(super) fn no_semaphore(view: &View, what: &NotASemaphore) -> String {

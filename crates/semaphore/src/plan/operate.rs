@@ -8,8 +8,7 @@ use super::{Write, hidden_keys_error, no_semaphore};
 use crate::contender::Entry;
 use crate::line::{self, Waiter};
 use crate::record::{Record, excerpt};
-use crate::view::Leftover;
-use crate::view::{LockKeyState, View};
+use crate::view::{Leftover, LockKeyState, View};
 use crate::{Moment, Op, SessionId};
 
 /// The queue, in order: each waiter's session, and whether a free slot serves it. Otherwise the waiter is passed over: it waits for a
@@ -56,7 +55,7 @@ pub fn check_visible(view: &View) -> Result<(), String> {
 pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Option<Write>, String> {
     let mut draft = Draft::new(view, existing_record(view)?.clone(), wall);
     draft.record.limit = limit;
-    Ok(serve::for_operator(draft, None, &[], now).draft.finish())
+    Ok(serve::for_operator(draft, None, now).draft.finish())
 }
 
 /// The transaction that prunes the dead holders among `whom`, hands the freed slots off, and deletes keys that ended sessions have left;
@@ -73,7 +72,7 @@ pub fn prune(
 ) -> Result<Option<Write>, String> {
     let mut draft = Draft::new(view, existing_record(view)?.clone(), wall);
     draft.prune(view.dead().into_iter().filter(|holder| whom.contains(*holder)));
-    let mut served = serve::for_operator(draft, None, &[], now);
+    let mut served = serve::for_operator(draft, None, now);
     served.draft.delete_leftovers();
     Ok(served.draft.finish())
 }

@@ -21,7 +21,7 @@ pub enum Leave {
 }
 
 /// Plans to leave. One transaction takes the session out of `.lock`, deletes its contender key and offers its slots to the next waiters.
-pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings, now: Moment) -> Leave {
+pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
     if me.settings.is_lock() {
         return lock::leave(view, me);
     }
@@ -35,7 +35,7 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings, now: Moment) -> Lea
         let Some(own) = own else {
             // A newcomer has relied on its release, where its last write took the last waiter out of the count.
             let owed =
-                view.is_listed().then(|| pass_on(view, sightings, me.settings.prune_delay, me.wall, now));
+                view.is_listed().then(|| pass_on(view, sightings, me.settings.prune_delay, me.wall, me.now));
             return left(owed.and_then(|(write, _)| write));
         };
         // A waiter for several slots may have kept free ones from the waiters behind it.
@@ -45,7 +45,7 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings, now: Moment) -> Lea
         let mut ops = Vec::new();
         if let Some(record) = view.record().filter(|_| view.is_listed() && me.settings.slots > 1) {
             let draft = Draft::new(view, record.clone(), me.wall);
-            let served = serve::serve(draft, Service::of_other(me, sightings), &[], now);
+            let served = serve::serve(draft, Service::of_other(me, sightings));
             ops.extend(served.draft.finish().map(|write| write.ops).unwrap_or_default());
             ops.retain(|op| op.key() != view.contender_key(me.session) && !matches!(op, Op::List { .. }));
             if ops.is_empty() {
@@ -59,17 +59,12 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings, now: Moment) -> Lea
         return left(Some(Write::of(ops)));
     };
     let mut draft = Draft::new(view, record.clone(), me.wall);
-    let freed = draft.remove_holder(me.session);
+    draft.release(me.session);
     if view.is_listed() {
-        let Served { mut draft, line, .. } =
-            serve::serve(draft, Service::of_other(me, sightings), &freed, now);
-        draft.publish(&line);
-        if let Some(own) = own {
-            draft.delete(own);
-        }
-        return left(draft.finish());
-    }
-    if !draft.offer_by_name(&freed) {
+        let served = serve::serve(draft, Service::of_other(me, sightings));
+        draft = served.draft;
+        draft.publish(&served.line);
+    } else if !draft.offer_by_name() {
         return Leave::Read(Want::All);
     }
     if let Some(own) = own {
@@ -88,15 +83,15 @@ pub fn pass_on(
     now: Moment,
 ) -> (Option<Write>, Option<Moment>) {
     let Some(record) = view.record() else { return (None, None) };
-    let service = Service { me: None, sightings, prune_delay, without: None };
-    let served = serve::serve(Draft::new(view, record.clone(), wall), service, &[], now);
+    let service = Service { me: None, sightings, prune_delay, without: None, now };
+    let served = serve::serve(Draft::new(view, record.clone(), wall), service);
     (served.draft.finish(), served.again)
 }
 
 /// Releases a share of the wanted slots. A transaction of its own does it.
 pub(super) fn give_up(view: &View, record: Record, me: Me<'_>) -> Plan {
     let mut draft = Draft::new(view, record, me.wall);
-    draft.remove_holder(me.session);
+    draft.release(me.session);
     let room = draft.record.free() >= me.settings.slots;
     Plan::waits(room, draft.finish().map_or(Next::Read(Want::All), Next::Write))
 }
@@ -116,10 +111,10 @@ pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: M
         return Some(Write::of(vec![check, Op::DeleteCas { key, index }]));
     };
     let mut draft = Draft::new(view, record.clone(), wall);
-    let freed = draft.remove_holder(session);
-    let Served { mut draft, line, .. } = serve::for_operator(draft, Some(session), &freed, now);
+    draft.release(session);
+    let Served { mut draft, line, .. } = serve::for_operator(draft, Some(session), now);
     draft.publish(&line);
-    draft.ops.push(Op::Delete { key });
+    draft.write.ops.push(Op::Delete { key });
     let mut write = draft.finish()?;
     write.ops.insert(0, check);
     Some(write)

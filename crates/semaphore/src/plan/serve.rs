@@ -36,41 +36,31 @@ pub(super) struct Service<'a, 's> {
     pub(super) prune_delay: Duration,
     /// A session that is neither pruned nor served: it leaves, or holds.
     pub(super) without: Option<&'s SessionId>,
+    pub(super) now: Moment,
 }
 
 impl<'a, 's> Service<'a, 's> {
     /// Of a client that asks for slots.
     pub(super) fn of_waiter(me: Me<'a>, sightings: &'s Sightings) -> Self {
-        Self { me: Some(me), sightings, prune_delay: me.settings.prune_delay, without: None }
+        Self { me: Some(me), sightings, prune_delay: me.settings.prune_delay, without: None, now: me.now }
     }
 
     /// Of a client that holds, or leaves.
     pub(super) fn of_other(me: Me<'s>, sightings: &'s Sightings) -> Self {
         let prune_delay = me.settings.prune_delay;
-        Self { me: None, sightings, prune_delay, without: Some(me.session) }
+        Self { me: None, sightings, prune_delay, without: Some(me.session), now: me.now }
     }
 }
 
 /// Serves the waiters on behalf of an operator, which prunes only what it says and has no patience with offers.
-pub(super) fn for_operator<'a>(
-    draft: Draft<'a>,
-    without: Option<&SessionId>,
-    freed: &[u32],
-    now: Moment,
-) -> Served<'a> {
-    let sightings = Sightings::default();
-    let service = Service { me: None, sightings: &sightings, prune_delay: Duration::MAX, without };
-    serve(draft, service, freed, now)
+pub(super) fn for_operator<'a>(draft: Draft<'a>, without: Option<&SessionId>, now: Moment) -> Served<'a> {
+    let sightings = &Sightings::default();
+    serve(draft, Service { me: None, sightings, prune_delay: Duration::MAX, without, now })
 }
 
-/// Prunes dead holders, takes back offers that nobody accepts, and shares the free slots out, the `freed` ones first.
-pub(super) fn serve<'a>(
-    mut draft: Draft<'a>,
-    service: Service<'a, '_>,
-    freed: &[u32],
-    now: Moment,
-) -> Served<'a> {
-    let Service { me, sightings, prune_delay, without } = service;
+/// Prunes dead holders, takes back offers that nobody accepts, and shares the free slots out, the freed ones first.
+pub(super) fn serve<'a>(mut draft: Draft<'a>, service: Service<'a, '_>) -> Served<'a> {
+    let Service { me, sightings, prune_delay, without, now } = service;
     let view = draft.view;
     let own_session = me.map(|me| me.session);
     let is_other = |session: &SessionId| Some(session) != without && Some(session) != own_session;
@@ -79,8 +69,9 @@ pub(super) fn serve<'a>(
     }
     let since = |sight, session| sightings.since(sight, Some(session)).unwrap_or(now);
     let mut again: Option<Moment> = None;
+    // Whether that time has come. If not, it is one to look again.
     let mut is_due = |at: Moment| {
-        again = if at > now { Some(again.map_or(at, |again| again.min(at))) } else { again };
+        again = again.into_iter().chain((at > now).then_some(at)).min();
         at <= now
     };
     let dead = view.dead().into_iter().filter(|holder| Some(*holder) != without);
@@ -114,23 +105,21 @@ pub(super) fn serve<'a>(
             draft.ask(one);
         }
         // Until they have answered, no waiter is served by its name.
-        draft.publish_number(line.len());
-        draft.asks = true;
-        let again = again.into_iter().chain([now + ROLL_CALL]).min();
+        draft.hint(Vec::new(), line.len(), 0);
+        draft.write.asks = true;
+        is_due(now + ROLL_CALL);
         return Served { draft, share: Share::default(), line, again };
     }
-    let share = draft.share(&line, freed, me, &is_over);
-    if draft.record.free() > 0 {
-        let answer = line.iter().filter(|one| one.asked && !is_over(one));
-        again = answer.map(|one| since(Sight::Asked, one.session) + ROLL_CALL).chain(again).min();
+    let share = draft.share(&line, me, &is_over);
+    for one in line.iter().filter(|one| one.asked && draft.record.free() > 0) {
+        is_due(since(Sight::Asked, one.session) + ROLL_CALL);
     }
     if let Some(one) = &share.left_to {
         let patience = if one.kind == Kind::Group { GROUP_PATIENCE } else { FOREIGN_TURN };
-        let ends = since(Sight::Turn, one.session) + patience;
-        let is_due = ends <= now;
-        again = if is_due { again } else { again.into_iter().chain([ends]).min() };
         // An acquire group may wait for its other semaphores, or be dead.
-        let asks = is_due && one.kind == Kind::Group && is_other(one.session);
+        let asks = is_due(since(Sight::Turn, one.session) + patience)
+            && one.kind == Kind::Group
+            && is_other(one.session);
         if let Some(one) = view.contender(one.session).filter(|_| asks) {
             draft.ask(one);
         }
@@ -141,13 +130,12 @@ pub(super) fn serve<'a>(
     let waits = |one: &Waiter<'_>| !one.asked && one.kind == Kind::Ours && one.slots <= free;
     if let Some(one) = keeps.filter(|_| line.iter().any(waits)) {
         let patience = if one.has_answered() { GROUP_PATIENCE } else { OFFER_PATIENCE };
-        let ends = since(Sight::Turn, one.session) + patience;
-        if ends > now {
-            again = again.into_iter().chain([ends]).min();
-        } else if let Some(one) = view.contender(one.session) {
+        if is_due(since(Sight::Turn, one.session) + patience)
+            && let Some(one) = view.contender(one.session)
+        {
             draft.ask(one);
-            draft.asks = true;
-            again = again.into_iter().chain([now + ROLL_CALL]).min();
+            draft.write.asks = true;
+            is_due(now + ROLL_CALL);
         }
     }
     let stale = {

@@ -125,7 +125,7 @@ impl Client {
     fn me(&self) -> Me<'_> {
         let together = self.together.as_ref().map(|(prefixes, step)| GroupMember { prefixes, step: *step });
         let (session, settings) = (&self.session, &self.settings);
-        Me { session, settings, who: &NOBODY, wall: "", together, holds: &[], had: self.had }
+        Me { session, settings, who: &NOBODY, now: NOW, wall: "", together, holds: &[], had: self.had }
     }
 
     fn memory(&self) -> Memory<'_> {
@@ -143,7 +143,7 @@ impl Client {
     }
 
     fn plan(&self, view: &View) -> Plan {
-        hold(view, self.me(), self.memory(), NOW)
+        hold(view, self.me(), self.memory())
     }
 
     /// The next step, in words.
@@ -157,7 +157,7 @@ impl Client {
     }
 
     fn leave(&self, view: &View) -> Leave {
-        leave(view, self.me(), &self.sightings, NOW)
+        leave(view, self.me(), &self.sightings)
     }
 }
 

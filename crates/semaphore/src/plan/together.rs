@@ -2,15 +2,14 @@
 
 use super::draft::Draft;
 use super::serve::{self, Service};
-use super::{GroupStep, Me, Memory, Next, Plan, Want, Write, wait};
-use crate::Moment;
+use super::{GroupStep, Me, Memory, Next, Plan, Want, wait};
 use crate::contender::WaiterState;
 use crate::line;
 use crate::record::Record;
 use crate::view::{Contender, View};
 
 /// Plans of a member without slots. It knows the whole queue before it decides.
-pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>, now: Moment) -> Plan {
+pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>) -> Plan {
     if !view.is_listed() || view.is_filtered() {
         return Plan::waits(false, Next::Read(Want::All));
     }
@@ -26,15 +25,11 @@ pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_
             draft.count_own(&me);
             draft.creates = true;
         }
-        let write = draft.finish().map(|write| Write { joint: true, ..write });
-        return Plan::waits(false, write.map_or(Next::Wait(Vec::new()), Next::Write));
+        draft.write.joint = true;
+        return Plan::waits(false, Next::of(draft.finish()));
     }
-    let served = serve::serve(
-        Draft::new(view, record.clone(), me.wall),
-        Service::of_waiter(me, memory.sightings),
-        &[],
-        now,
-    );
+    let draft = Draft::new(view, record.clone(), me.wall);
+    let served = serve::serve(draft, Service::of_waiter(me, memory.sightings));
     let (mut others, line) = (served.draft, served.line);
     let is_mine = |one: &line::Waiter<'_>| one.session == me.session;
     let first = served.share.left_to.as_ref().is_some_and(is_mine) && served.share.served.is_empty();
@@ -55,9 +50,8 @@ pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_
         );
         if takes.take_free(&me) {
             takes.publish(&line);
-            let own = takes.own(&me);
-            let write = takes.finish().map(|write| Write { own, joint: true, ..write });
-            return Plan::waits(true, write.map_or(Next::Wait(Vec::new()), Next::Write)).again(served.again);
+            takes.write.joint = true;
+            return Plan::waits(true, Next::of(takes.finish())).again(served.again);
         }
     }
     others.delete_leftovers();

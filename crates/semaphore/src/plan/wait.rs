@@ -3,37 +3,30 @@
 use super::draft::Draft;
 use super::serve::{self, Served, Service};
 use super::{Me, Memory, Next, Own, Plan, Want, Watch, Write, accept, join};
+use crate::Op;
 use crate::contender::WaiterState;
 use crate::line::{Kind, Waiter};
-use crate::record::{Hints, Record};
+use crate::record::Record;
 use crate::settings::LimitPolicy;
 use crate::sightings::Sight;
 use crate::timing::UNSERVED;
 use crate::view::{Contender, View, contender_key};
-use crate::{Moment, Op};
 
 /// Plans of a waiter.
-pub(super) fn wait(
-    view: &View,
-    record: Record,
-    own: &Contender,
-    me: Me<'_>,
-    memory: Memory<'_>,
-    now: Moment,
-) -> Plan {
-    let is_asked = own.entry.as_ref().is_some_and(|entry| entry.asked);
+pub(super) fn wait(view: &View, record: Record, own: &Contender, me: Me<'_>, memory: Memory<'_>) -> Plan {
+    let is_asked = own.is_asked();
     if view.is_listed() && !view.is_filtered() {
-        return serve(view, record, own, me, memory, now);
+        return serve(view, record, own, me, memory);
     }
     if own.says_held() || is_asked {
         // Its slots were taken from it, or an offer is none any more; or others have asked for a sign of life.
         let mut draft = Draft::new(view, record, me.wall);
         draft.write_own(&me, me.entry(WaiterState::Waiting, Vec::new()));
-        let ops = draft.ops.into_iter().chain(me.read_own()).collect();
+        let ops = draft.write.ops.into_iter().chain(me.read_own()).collect();
         let own = if is_asked { Own::Answers } else { Own::Joins };
         return Plan::waits(false, Next::Write(Write { own, ..Write::of(ops) }));
     }
-    follow(view, &record, own, me, memory, now)
+    follow(view, &record, own, me, memory)
 }
 
 /// What a waiter answers to what its own contender key tells, without another read: it accepts an offer, or shows signs of life.
@@ -62,14 +55,7 @@ pub(crate) fn wake(own: &Contender, me: Me<'_>) -> Option<Write> {
 ///
 /// As long as `.lock` counts waiters, each release serves one: the waiter watches its own contender key alone. Without any, the waiter names
 /// itself, by a write that also lists the keys. One client of a crowd does, and the others see it.
-fn follow(
-    view: &View,
-    record: &Record,
-    own: &Contender,
-    me: Me<'_>,
-    memory: Memory<'_>,
-    now: Moment,
-) -> Plan {
+fn follow(view: &View, record: &Record, own: &Contender, me: Me<'_>, memory: Memory<'_>) -> Plan {
     let room = record.free() >= me.settings.slots;
     let all = Plan::waits(room, Next::Read(Want::All));
     let waits = Plan::waits(room, Next::Wait(Watch::contender(view, me.session).into_iter().collect()));
@@ -88,21 +74,17 @@ fn follow(
         return all;
     }
     let due = memory.sightings.first_due(me.settings.prune_delay);
-    if due.is_some_and(|at| at <= now) {
+    if due.is_some_and(|at| at <= me.now) {
         return all;
     }
     let waits = waits.again(due);
-    let acts = match memory.yields_until {
-        _ if memory.ends_soon => true,
-        Some(until) => until <= now,
-        None => false,
-    };
+    let acts = memory.ends_soon || memory.yields_until.is_some_and(|until| until <= me.now);
     if record.is_attended() {
         let unserved = record.free() > 0 && memory.settled_at != Some(view.lock_index());
-        let at = memory.sightings.since(Sight::Free, None).unwrap_or(now) + UNSERVED;
+        let at = memory.sightings.since(Sight::Free, None).unwrap_or(me.now) + UNSERVED;
         return match unserved {
             false => waits,
-            true if at <= now || memory.ends_soon => all,
+            true if at <= me.now || memory.ends_soon => all,
             true => waits.again([at]),
         };
     }
@@ -120,29 +102,21 @@ fn follow(
 fn announce(view: &View, record: &Record, me: Me<'_>) -> Write {
     let mut draft = Draft::new(view, record.clone(), me.wall);
     let next = vec![me.session.clone(); me.settings.slots as usize];
-    let hints = record.hints.clone().unwrap_or_default();
-    draft.record.hints = Some(Hints { next, waiting: 1, least: me.settings.priority, ..hints });
+    draft.hint(next, 1, me.settings.priority);
     draft.lists = true;
     draft.finish().unwrap_or_default()
 }
 
 /// Plans of a waiter that knows the whole queue: it serves all.
-fn serve(
-    view: &View,
-    mut record: Record,
-    own: &Contender,
-    me: Me<'_>,
-    memory: Memory<'_>,
-    now: Moment,
-) -> Plan {
+fn serve(view: &View, mut record: Record, own: &Contender, me: Me<'_>, memory: Memory<'_>) -> Plan {
     memory.set_limit(&mut record, me);
-    let served =
-        serve::serve(Draft::new(view, record, me.wall), Service::of_waiter(me, memory.sightings), &[], now);
+    let draft = Draft::new(view, record, me.wall);
+    let served = serve::serve(draft, Service::of_waiter(me, memory.sightings));
     let room = served.leaves_a_turn();
     let Served { mut draft, share, line, again } = served;
     if draft.holds(me.session) {
         draft.delete_leftovers();
-        return Plan::waits(true, join::take(draft, &me)).again(again);
+        return Plan::waits(true, Next::of(draft.finish())).again(again);
     }
     let wish = me.entry(WaiterState::Waiting, Vec::new());
     if own.says_held() || own.entry.as_ref().is_none_or(|stored| !stored.agrees(&wish)) {

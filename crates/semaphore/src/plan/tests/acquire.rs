@@ -28,7 +28,7 @@ fn a_newcomer_joins_where_slots_are_not_simply_free() {
     }
     let free = some(vec![lock_of(2, &["h"], &[], 0)], &[]);
     let lost = Memory { lost_race: true, ..me.memory() };
-    assert_eq!(said(&hold(&free, me.me(), lost, NOW).next), joins, "after a lost check-and-set");
+    assert_eq!(said(&hold(&free, me.me(), lost).next), joins, "after a lost check-and-set");
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn a_waiter_that_nobody_counts_leaves_others_a_moment_and_then_names_itself() {
     let me = client(settings(1));
     let full = some(vec![lock_of(1, &["h"], &[], 0), holds("h", 1), waits("me", 7)], &["h"]);
     assert_eq!(me.next(&full), "yield me");
-    let acts = |view| hold(view, me.me(), Memory { yields_until: Some(NOW), ..me.memory() }, NOW).next;
+    let acts = |view| hold(view, me.me(), Memory { yields_until: Some(NOW), ..me.memory() }).next;
     let Next::Write(write) = acts(&full) else { panic!("{:?}", acts(&full)) };
     assert_eq!(steps(&write), "cas .lock, list");
     assert_eq!(written(&write), "h | me | 1");
     let free = some(vec![lock_of(2, &["h"], &[], 0), holds("h", 1), waits("me", 7)], &["h"]);
     assert_eq!(said(&acts(&free)), "list");
     let soon = Memory { ends_soon: true, ..me.memory() };
-    assert_eq!(said(&hold(&free, me.me(), soon, NOW).next), "list", "before its wait ends");
+    assert_eq!(said(&hold(&free, me.me(), soon).next), "list", "before its wait ends");
 }
 
 #[test]
@@ -160,8 +160,8 @@ fn a_holder_completes_its_key_and_keeps_its_token() {
     let me = Client { had: true, ..client(settings) };
     let view = some(vec![lock_of(1, &["me"], &[], 0), holds("me", 50)], &[]);
     let since = |ago| Memory { held_since: Some(NOW.back(Duration::from_millis(ago))), ..me.memory() };
-    assert!(matches!(hold(&view, me.me(), since(500), NOW).next, Next::Wait(_)), "a short hold pays nothing");
-    let Next::Write(write) = hold(&view, me.me(), since(1000), NOW).next else { panic!("no write") };
+    assert!(matches!(hold(&view, me.me(), since(500)).next, Next::Wait(_)), "a short hold pays nothing");
+    let Next::Write(write) = hold(&view, me.me(), since(1000)).next else { panic!("no write") };
     assert_eq!(
         (entry_of(&write, "me").token, entry_of(&write, "me").body),
         (Some(50), Some("nightly".into()))

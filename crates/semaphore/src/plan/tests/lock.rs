@@ -20,7 +20,7 @@ fn a_lock_is_acquired_by_one_write_and_watched_while_another_session_has_it() {
     assert_eq!(me.next(&lock(None)), "check x, lock x");
     assert_eq!(me.next(&lock(Some("b"))), "watch x");
     let later = Memory { delayed_until: Some(NOW + Duration::from_secs(1)), ..me.memory() };
-    let plan = hold(&lock(None), me.me(), later, NOW);
+    let plan = hold(&lock(None), me.me(), later);
     assert_eq!((said(&plan.next).as_str(), plan.again), ("watch x", later.delayed_until), "in lock-delay");
     let token = Standing::Holds(Grant { token: Some(7), indexes: vec![0] });
     assert_eq!(me.plan(&lock(Some("me"))).standing, token);

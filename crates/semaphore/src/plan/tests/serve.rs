@@ -179,7 +179,7 @@ fn a_group_takes_back_offers_before_it_takes_slots() {
 fn a_waiter_passes_a_group_that_needs_what_it_holds() {
     let view = listed(vec![lock_of(1, &[], &[], 0), member("g", 2), waits("me", 9)]);
     let (me, held) = (client(settings(1)), ["q".to_owned()]);
-    let plan = hold(&view, Me { holds: &held, ..me.me() }, me.memory(), NOW);
+    let plan = hold(&view, Me { holds: &held, ..me.me() }, me.memory());
     let Next::Write(write) = plan.next else { panic!("{plan:?}") };
     assert!(write.own != Own::Stays && record_of(&write).slots_of(&id("me")) == 1);
 }
