@@ -1,6 +1,6 @@
 //! Since when things have stood as they stand, by this client's own clock. No client compares clocks with another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::contender::WaiterState;
@@ -26,17 +26,23 @@ pub(crate) enum Sight {
 
 /// What was seen first when.
 #[derive(Clone, Debug, Default)]
-pub struct Sightings(BTreeMap<(Sight, Option<SessionId>), (u64, Moment)>);
+pub struct Sightings {
+    since: BTreeMap<(Sight, Option<SessionId>), (u64, Moment)>,
+    /// The holders when all were seen last.
+    holders: BTreeSet<SessionId>,
+    /// The foreign waiters then, each with the index of its contender key.
+    foreign: BTreeMap<SessionId, u64>,
+}
 
 impl Sightings {
     /// Notes an offer that this client has made itself by the write of that index.
     pub fn note_offer(&mut self, taker: SessionId, index: u64, now: Moment) {
-        self.0.insert((Sight::Offer, Some(taker)), (index, now));
+        self.since.insert((Sight::Offer, Some(taker)), (index, now));
     }
 
     /// Notes that this client has asked a waiter for a sign of life by the write of that index.
     pub fn note_asked(&mut self, waiter: SessionId, index: u64, now: Moment) {
-        self.0.insert((Sight::Asked, Some(waiter)), (index, now));
+        self.since.insert((Sight::Asked, Some(waiter)), (index, now));
     }
 
     /// Takes in a view. A key that has changed since begins anew. What a view does not show stays as it is, unless the view shows all.
@@ -67,7 +73,7 @@ impl Sightings {
             (Sight::Turn, Some(session)) if !free && is_over(since) => {
                 view.is_listed() && view.contender(session).is_none_or(|one| one.entry.is_some())
             }
-            _ if view.is_listed() => true,
+            _ if view.is_listed() && !view.is_past() => true,
             (Sight::Free | Sight::Turn, _) => !free,
             (Sight::Dead | Sight::Offer, Some(session)) => {
                 let tells = *sight == Sight::Offer && view.contender(session).is_some();
@@ -76,18 +82,41 @@ impl Sightings {
             (Sight::Asked, Some(session)) => view.contender(session).is_some(),
             (Sight::Dead | Sight::Offer | Sight::Asked, None) => true,
         };
-        self.0.retain(|what, (index, since)| match seen.get(what) {
+        self.since.retain(|what, (index, since)| match seen.get(what) {
             Some(now) => now == index,
             None => !shows(what, *since),
         });
         for (what, index) in seen {
-            self.0.entry(what).or_insert((index, now));
+            self.since.entry(what).or_insert((index, now));
         }
+        if view.is_listed() && !view.is_filtered() {
+            self.see_foreign(view, now);
+        }
+    }
+
+    /// Foreign clients are in no order among themselves. Where one of them has taken a slot, the others, which might have taken it, have had
+    /// their turn: where slots are never free for long, it would not end otherwise. One that has left `.lock` deletes its key a moment later,
+    /// and waits for nothing.
+    fn see_foreign(&mut self, view: &View, now: Moment) {
+        let is_foreign = |holder: &SessionId| view.contender(holder).is_some_and(|one| one.entry.is_none());
+        let holders: BTreeSet<_> =
+            view.record().into_iter().flat_map(|record| record.holders.iter().cloned()).collect();
+        let waiters = view.waiters().into_iter().filter(|one| one.entry.is_none());
+        let foreign: BTreeMap<_, _> = waiters.map(|one| (one.session.clone(), one.modify_index)).collect();
+        let taken = holders.difference(&self.holders).any(is_foreign);
+        for (session, index) in &foreign {
+            let passed = taken && self.foreign.get(session) == Some(index);
+            if passed || self.holders.contains(session) {
+                let over = (*index, now.back(FOREIGN_TURN));
+                self.since.insert((Sight::Turn, Some(session.clone())), over);
+            }
+        }
+        (self.holders, self.foreign) = (holders, foreign);
     }
 
     /// Since when it has been seen.
     pub(crate) fn since(&self, sight: Sight, session: Option<&SessionId>) -> Option<Moment> {
-        self.0.get(&(sight, session.cloned())).map(|(_, since)| *since)
+        self.since.get(&(sight, session.cloned())).map(|(_, since)| *since)
     }
 
     /// When the first dead holder is to be pruned, or the first offer to be taken back.
@@ -97,7 +126,7 @@ impl Sightings {
             Sight::Offer => Some(*since + OFFER_PATIENCE),
             Sight::Asked | Sight::Turn | Sight::Free => None,
         };
-        self.0.iter().filter_map(due).min()
+        self.since.iter().filter_map(due).min()
     }
 }
 
@@ -157,5 +186,40 @@ mod tests {
         sightings.see(&view(""), AT + FOREIGN_TURN);
         sightings.see(&view(r#""b""#), AT + FOREIGN_TURN * 2);
         assert_eq!(sightings.since(Sight::Turn, Some(&x)), Some(AT + FOREIGN_TURN));
+    }
+
+    #[test]
+    fn a_foreign_client_has_had_its_turn_where_another_one_has_taken_the_slot() {
+        let foreign = |session: &str, index| pair(&format!("p/{session}"), b"", Some(session), index);
+        let of = |holders, late: Vec<Pair>| {
+            let pairs = [lock(holders), foreign("x", 4), foreign("y", 5), foreign("z", 6)];
+            View::new("p", pairs.into_iter().chain(late).collect(), 9)
+        };
+        let turn = |sightings: &Sightings, session: &str| sightings.since(Sight::Turn, Some(&session.into()));
+        let over = Some(AT.back(FOREIGN_TURN));
+        let mut sightings = Sightings::default();
+        sightings.see(&of(r#""y""#, vec![]), AT);
+        assert_eq!(turn(&sightings, "x"), None, "nobody took a slot meanwhile, as far as is known");
+        sightings.see(&of(r#""z""#, vec![foreign("late", 8)]), AT);
+        assert_eq!((turn(&sightings, "x"), turn(&sightings, "late")), (over, None), "it came later");
+        let past = of("", vec![foreign("late", 8)]).of_past().unwrap();
+        sightings.see(&past, AT);
+        assert_eq!((turn(&sightings, "x"), turn(&sightings, "late")), (over, Some(AT)));
+        assert_eq!(turn(&sightings, "z"), over, "it has left");
+        // Clients that leave each other their turns end nobody's.
+        let mut sightings = Sightings::default();
+        sightings.see(&of("", vec![]), AT);
+        sightings.see(&of(r#""b""#, vec![offer(7)]), AT + FOREIGN_TURN / 2);
+        assert_eq!(turn(&sightings, "x"), None);
+    }
+
+    #[test]
+    fn what_is_shown_of_the_past_does_not_tell_who_lives() {
+        let mut sightings = Sightings::default();
+        let dead = View::new("p", vec![lock(r#""x""#)], 9);
+        sightings.see(&dead, AT);
+        let alive = View::new("p", vec![lock(r#""x""#), pair("p/x", b"", Some("x"), 4)], 9);
+        sightings.see(&alive.of_past().unwrap(), AT + FOREIGN_TURN);
+        assert_eq!(sightings.since(Sight::Dead, Some(&"x".into())), Some(AT));
     }
 }

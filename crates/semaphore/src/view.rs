@@ -261,6 +261,11 @@ impl View {
         matches!(self.scope, Scope::All { .. } | Scope::Past)
     }
 
+    /// Whether `.lock` alone is as it is now, beside contender keys as they were.
+    pub(crate) fn is_past(&self) -> bool {
+        self.scope == Scope::Past
+    }
+
     /// Whether the listing left out keys that the token may not read. A holder without a visible contender key may live, and waiters may
     /// be missing: by such a view no holder is pruned and nothing is granted or destroyed.
     pub fn is_filtered(&self) -> bool {

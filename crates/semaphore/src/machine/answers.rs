@@ -151,7 +151,7 @@ impl Machine {
         }
     }
 
-    fn rereads(&self) -> Want {
+    pub(super) fn rereads(&self) -> Want {
         if self.settings.is_lock() { Want::All } else { Want::Some(Vec::new()) }
     }
 
@@ -184,7 +184,9 @@ impl Machine {
             return match self.intent() {
                 // A release goes by it. Beside foreign clients a waiter takes a free slot as soon as it is seen.
                 Intent::Hold if self.holds() => self.known.decide_by_last(),
-                Intent::Hold if is_news && listed && cx.together.is_none() => self.known.decide_by_listing(),
+                Intent::Hold if is_news && listed && cx.together.is_none() => {
+                    self.known.decide_by_listing(cx.now)
+                }
                 Intent::Hold => self.known.want(Want::All),
                 Intent::Leave(_) | Intent::Rest => {}
             };
@@ -399,7 +401,13 @@ impl Machine {
             }
             (intent, _) => intent == Intent::Rest,
         };
-        self.known.want(if by_name || has_left { Want::All } else { Want::Some(Vec::new()) });
+        let is_foreign = self.state.acquiring().is_some() && self.view().is_some_and(View::has_foreign);
+        if is_foreign {
+            // Those that it races wait no longer each time, and it would never win.
+            self.contention.reset();
+        }
+        let lists = by_name || has_left || is_foreign;
+        self.known.want(if lists { Want::All } else { Want::Some(Vec::new()) });
         if !joins {
             self.delay_retry(cx);
         }

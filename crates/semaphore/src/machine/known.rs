@@ -124,8 +124,11 @@ impl Known {
     }
 
     /// Decides by the last listing, with what a watch has told of `.lock` since: beside foreign clients, which do not wait.
-    pub(super) fn decide_by_listing(&mut self) {
+    pub(super) fn decide_by_listing(&mut self, now: Moment) {
         self.seen = self.last.clone().and_then(View::of_past);
+        if let Some(view) = &self.seen {
+            self.sightings.see(view, now);
+        }
         self.want = if self.seen.is_some() { None } else { Some(Want::All) };
     }
 

@@ -157,3 +157,22 @@ fn beside_a_foreign_client_a_free_slot_is_taken_as_soon_as_it_is_seen() {
     game.change(vec![("a/.lock", Some(foreign(""))), ("a/x", None)]);
     assert!(game.holds("a"), "{:?}", game.asked);
 }
+
+#[test]
+fn where_foreign_clients_take_turns_a_waiter_takes_the_slot_that_the_next_one_leaves() {
+    let foreign =
+        |holders: &str| Some(pair("a/.lock", format!(r#"{{"Limit":1,"Holders":[{holders}]}}"#).into(), None));
+    let one = |session: &str| pair(&format!("a/{session}"), Vec::new(), Some(session));
+    let pairs = vec![foreign(r#""x""#).unwrap(), one("idle"), one("x"), one("y")];
+    let mut game = Game::with(start(&["a"]), pairs);
+    game.passes(after(100));
+    // Whoever waits beside the idle one takes the slot at once.
+    game.change(vec![("a/.lock", foreign(""))]);
+    game.change(vec![("a/.lock", foreign(r#""y""#)), ("a/x", None)]);
+    game.passes(after(500));
+    assert!(!game.holds("a"));
+    game.take_asked();
+    game.change(vec![("a/.lock", foreign("")), ("a/y", None)]);
+    assert!(game.holds("a"), "{:?}", game.asked);
+    assert_eq!(game.asked[0], "commit a/.lock a/me");
+}
