@@ -197,6 +197,7 @@ impl Machine {
         if self.settings != settings {
             // The same keys may now lead elsewhere.
             self.known.want(Want::Some(Vec::new()));
+            self.known.settled_at = None;
             self.looks = Looks::default();
             self.timers.clear_all([Timer::Look, Timer::LastLook]);
         }
