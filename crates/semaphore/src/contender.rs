@@ -3,13 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::printable;
+use super::settings::MAX_LIMIT;
 
 /// The version of the format. A reader accepts any version up to its own, and takes a newer one for a foreign client.
 const VERSION: u32 = 1;
 
-/// The maximum size of a value in bytes. A transaction writes several contender keys of other clients beside a `.lock` of any size. A larger
-/// value is taken for a foreign client's.
+/// The maximum size in bytes of a waiter's value without its slot indexes. A transaction writes several contender keys of other clients
+/// beside a `.lock` of any size. A larger value is taken for a foreign client's. A holder's value is written by nobody else, and is of any
+/// size.
 pub const MAX_BYTES: usize = 4 * 1024;
+
+/// The maximum size of a slot index, with its comma.
+const INDEX_BYTES: usize = 5;
 
 /// The state of a participant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +164,9 @@ impl Entry {
     /// Decodes a contender's value; `None` for a foreign client's, which is opaque.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let entry: Self = serde_json::from_slice(value).ok()?;
-        (entry.slotkeeper <= VERSION && value.len() <= MAX_BYTES).then_some(entry)
+        let indexes = entry.indexes.len().min(MAX_LIMIT as usize) * INDEX_BYTES;
+        let fits = entry.state == WaiterState::Held || value.len() <= MAX_BYTES + indexes;
+        (entry.slotkeeper <= VERSION && fits).then_some(entry)
     }
 
     /// Whether a later version of slotkeeper wrote a contender's value.
@@ -232,6 +239,20 @@ mod tests {
         };
         let bytes = |identity: &Identity| serde_json::to_string(identity).unwrap().len();
         assert!(bytes(&identity.shown()) < 1500);
+    }
+
+    #[test]
+    fn a_waiters_value_is_bounded_apart_from_its_slot_indexes() {
+        let of = |state, text: usize| {
+            let who = Identity { pod: Some("n".repeat(text)), ..Identity::default() };
+            Entry::new(state, 1, 0, String::new(), who)
+        };
+        let is_read = |entry: &Entry| Entry::decode(&entry.encode()).as_ref() == Some(entry);
+        assert!(is_read(&of(WaiterState::Waiting, 3000)) && !is_read(&of(WaiterState::Waiting, 5000)));
+        let most = (0..MAX_LIMIT).collect();
+        assert!(is_read(&of(WaiterState::Waiting, 3000).offered(MAX_LIMIT, most, "")));
+        assert!(!is_read(&of(WaiterState::Offered, 5000)));
+        assert!(is_read(&of(WaiterState::Held, 100_000)), "nobody else writes it");
     }
 
     #[test]
