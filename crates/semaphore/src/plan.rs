@@ -27,6 +27,7 @@ mod together;
 mod wait;
 
 pub use evict::{Membership, MembershipKind, force_eviction, request_eviction};
+pub(crate) use hold::is_watched_by_holders;
 pub(crate) use join::looks;
 pub use obstacles::{acl_rule, hidden_keys_error};
 use obstacles::{conflict, no_semaphore, occupied, refusal};

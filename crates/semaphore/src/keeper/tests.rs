@@ -544,10 +544,73 @@ fn a_lost_answer_is_read_again_before_anything_else() {
 #[test]
 fn a_holder_reads_its_key_and_the_record_once_a_minute() {
     let mut game = holder();
+    game.passes(after(999));
+    assert_eq!(game.take_asked(), [""; 0], "a short hold pays for no watch");
     game.passes(after(1000));
-    assert_eq!(game.take_asked(), ["watch a/me"], "a short hold pays for no watch");
+    assert_eq!(game.take_asked(), ["read a/.lock a/me", "watch a/me"], "somebody may have come since");
     game.passes(after(62_000));
-    assert_eq!(game.take_asked(), ["read a/.lock a/me", "watch a/me"][..1]);
+    assert_eq!(game.take_asked(), ["read a/.lock a/me"]);
+}
+
+#[test]
+fn a_holder_of_a_few_slots_that_others_wait_for_watches_the_record_and_leaves_without_a_read() {
+    let mut game = holder();
+    game.set(vec![lock("a", 1, &["me"], &["b"]), key("a", "b", WaiterState::Waiting)]);
+    game.passes(after(1000));
+    assert_eq!(game.take_asked(), ["read a/.lock a/me", "watch a/me", "watch a/.lock"]);
+    game.change(vec![("a/.lock", Some(lock("a", 1, &["me"], &["b", "c"])))]);
+    game.set(vec![key("a", "c", WaiterState::Waiting)]);
+    game.passes(after(3000));
+    assert_eq!(game.take_asked(), ["watch a/.lock"]);
+    game.keeper.drain(game.now);
+    game.run();
+    assert_eq!(game.take_asked()[0], "commit a/.lock a/b a/b a/me a/me");
+    assert_eq!(game.record(), "b | c");
+}
+
+#[test]
+fn a_changed_limit_is_written_although_nothing_was_to_be_done_before() {
+    let mut game = holder();
+    let sets = |limit| Settings { limit, limit_policy: crate::LimitPolicy::Set, ..settings("a") };
+    for limit in [4, 3] {
+        game.keeper.reconfigure(&"a".into(), sets(limit), game.now);
+        game.passes(game.now + Duration::from_secs(1));
+        let record = Record::decode(&game.keys["a/.lock"].value, 0).unwrap();
+        assert_eq!(record.limit, limit);
+        // A reader of the status has all keys listed.
+        game.keeper.refresh_soon(game.now);
+        game.passes(game.now + Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_wait_ends_in_time_although_the_first_read_gets_no_answer() {
+    let wait = Some(Duration::from_secs(4));
+    let mut game = Game::new(start(&[]));
+    game.withheld = "";
+    game.keeper.add("a".into(), Settings { wait, ..settings("a") }, NOW);
+    game.run();
+    assert_eq!(game.take_asked(), ["read a/.lock", "create"]);
+    game.passes(after(4000));
+    assert!(
+        game.notices.iter().any(|notice| matches!(notice, Notice::TimedOut { .. })),
+        "{:?}",
+        game.notices
+    );
+}
+
+#[test]
+fn what_consul_refuses_the_name_of_delays_no_drain() {
+    let mut game = Game::new(start(&[]));
+    game.withheld = "read";
+    game.keeper.add("a".into(), settings("a"), NOW);
+    game.run();
+    let refused = Err(failure(FailureKind::InvalidKey));
+    game.keeper.handle(Event::LockRead("a".into(), refused), NOW);
+    game.keeper.drain(NOW);
+    game.run();
+    assert!(game.keeper.has_ended());
+    assert_eq!(game.take_asked(), ["read a/.lock", "create", "destroy"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Wa
 use crate::settings::OnLost;
 use crate::timing::{
     CAS_RETRY_WAIT, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_CONFIRM_INTERVAL,
-    MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE,
+    MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE, WATCH_DELAY,
 };
 use crate::view::{View, contender_key, lock_key};
 use crate::{Moment, Obstacle, SessionId};
@@ -76,6 +76,7 @@ impl Machine {
         match self.intent() {
             // What is left in `.lock` keeps others out until the workload has ended.
             Intent::Leave(_) if cx.occupied || self.withheld().is_some() => {}
+            Intent::Leave(LeaveReason::Released) if self.is_kept_out(cx) => self.abandon(cx),
             // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
             Intent::Hold if !cx.lease_is_valid() => self.known.want(Want::All),
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
@@ -97,6 +98,8 @@ impl Machine {
                 self.known.want(Want::All);
             } else if !self.holds() {
                 self.known.want(self.looks_at(cx));
+            } else if self.misses_waiters(cx.now) {
+                self.known.want(self.rereads());
             } else if !self.known.wants_anything() {
                 // Its watches begin at what it knows.
                 self.known.decide_by_last();
@@ -129,6 +132,15 @@ impl Machine {
         if self.watches.is_due(cx.now) && !self.known.wants_anything() {
             self.known.decide_by_last();
         }
+    }
+
+    /// Whether a holder may not know of those that have come since the grant: it watches `.lock` only where it knows of some.
+    fn misses_waiters(&self, now: Moment) -> bool {
+        let settled = self.state.slot().is_some_and(|slot| slot.since + WATCH_DELAY <= now);
+        let shared = |view: &View| {
+            view.record().is_some_and(plan::is_watched_by_holders) && !self.watches.follows(&view.lock_key())
+        };
+        settled && self.view().is_some_and(shared)
     }
 
     /// The keys that tell a waiter whether all is well.
@@ -228,7 +240,8 @@ impl Machine {
             self.known.take_want();
             let (name, key) = (self.name.clone(), lock_key(&self.settings.prefix));
             cx.out.push_back(Command::ReadLock { name, key, consistent: false });
-            self.in_flight = InFlight::Reading { want: Want::Some(Vec::new()), look: false };
+            // It holds up no end of the wait.
+            self.in_flight = InFlight::Reading { want: Want::Some(Vec::new()), look: true };
         }
     }
 

@@ -69,6 +69,17 @@ impl Machine {
         self.failures.of_writes = true;
     }
 
+    /// Whether nothing was ever read, and so no slot was granted.
+    fn was_never_in(&self, cx: &Context<'_>) -> bool {
+        self.view().is_none() && self.arrival().is_none() && !cx.resumed
+    }
+
+    /// Whether Consul refused the names of the keys before anything was read: nothing can be there to be released.
+    pub(super) fn is_kept_out(&self, cx: &Context<'_>) -> bool {
+        let is_refused = |failing: &Failing| failing.failure.kind == FailureKind::InvalidKey;
+        self.failures.current().is_some_and(is_refused) && self.was_never_in(cx)
+    }
+
     /// Something has failed. It is tried again, ever more seldom.
     pub(super) fn request_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
         self.timers.set(Timer::Retry, cx.now + self.failures.pauses.next(FAILURE_RETRY_WAIT, cx.rng));
@@ -77,8 +88,7 @@ impl Machine {
         // read counts only if nothing was ever read, and so no slot was granted.
         let leaves = self.intent() == Intent::Leave(LeaveReason::Released);
         let is_done = !cx.occupied && self.withheld().is_none();
-        let was_never_read = self.view().is_none() && self.arrival().is_none() && !cx.resumed;
-        let is_denied = failure.kind == FailureKind::Denied && was_never_read;
+        let is_denied = failure.kind == FailureKind::Denied && self.was_never_in(cx);
         let cannot_release = failure.kind == FailureKind::InvalidKey || is_denied;
         if cannot_release && leaves && is_done {
             self.abandon(cx);

@@ -12,6 +12,11 @@ use crate::view::{Contender, View};
 /// The largest number of taken slots with which a holder watches `.lock`: each release wakes all holders that do.
 const MAX_WATCHED_SLOTS: u32 = 4;
 
+/// Whether so few slots are taken that their holders watch `.lock` while waiters are counted.
+pub(crate) fn is_watched_by_holders(record: &Record) -> bool {
+    record.taken() <= MAX_WATCHED_SLOTS
+}
+
 /// Plans of a holder.
 pub(super) fn keep(view: &View, record: Record, own: &Contender, me: Me<'_>, memory: Memory<'_>) -> Plan {
     let entry = own.entry.as_ref();
@@ -49,7 +54,7 @@ pub(super) fn keep(view: &View, record: Record, own: &Contender, me: Me<'_>, mem
     {
         return plan(Next::Write(write));
     }
-    let small = record.is_attended() && record.taken() <= MAX_WATCHED_SLOTS;
+    let small = record.is_attended() && is_watched_by_holders(&record);
     let watches =
         (settled || memory.held_since.is_none()).then(|| Watch::contender(view, me.session)).flatten();
     let record_at = since + RECORD_WATCH_DELAY;

@@ -151,8 +151,11 @@ fn a_holder_that_is_refused_asks_less_often_and_several_times_before_its_lease_e
 
 #[test]
 fn a_look_at_the_session_is_not_left_to_an_attempt_that_was_overtaken() {
-    let mut holder = keeper(WaiterState::Held);
-    let sent = attempts(&mut holder, NOW, after(9000));
+    let mut game = Game::with(start(&["a"]), Vec::new());
+    // What it reads soon after the grant is answered.
+    game.passes(after(1000));
+    let mut holder = game.keeper;
+    let sent = attempts(&mut holder, after(1000), after(9000));
     let now = sent[sent.len() - 1] + Duration::from_millis(10);
     for at in &sent[1..] {
         holder.handle(Event::SessionRenewed(*at, Ok(TTL)), now);
