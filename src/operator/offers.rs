@@ -78,7 +78,7 @@ async fn pass_on(
         let now = clock::now();
         sightings.see(&view, now);
         // Dead holders are none of its business: it does not know how long their slots rest.
-        let (write, again) = plan::pass_on(&view, sightings, Duration::MAX, &clock::wall().text(now), now);
+        let (write, again) = plan::pass_on(&view, sightings, None, &clock::wall().text(now), now);
         let again = again.map(|at| at.since(now));
         let Some(write) = write else {
             match again.filter(|_| asks || is_open(&view)) {
@@ -87,7 +87,7 @@ async fn pass_on(
             }
             continue;
         };
-        let (offered, asked) = (write.offered, write.asked);
+        let (offered, asked, asks_in_line) = (write.offered, write.asked, write.asks);
         match bridge::commit(client, write.ops).await {
             Ok(Commit::Done { index, .. }) if !offered.is_empty() => {
                 return offered.into_iter().map(|taker| (taker, index)).collect();
@@ -96,7 +96,7 @@ async fn pass_on(
                 for waiter in asked {
                     sightings.note_asked(waiter, index, now);
                 }
-                asks = again.is_some();
+                asks = asks_in_line;
                 sleep(again.unwrap_or(PAUSE)).await;
             }
             Ok(_) | Err(_) => sleep(PAUSE.mul_f64(fastrand::f64())).await,

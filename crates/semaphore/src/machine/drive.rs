@@ -389,7 +389,7 @@ impl Machine {
         if view.is_listed() {
             let wall = cx.wall.text(cx.now);
             let (write, _) =
-                plan::pass_on(&view, &self.known.sightings, self.settings.prune_delay, &wall, cx.now);
+                plan::pass_on(&view, &self.known.sightings, Some(self.settings.prune_delay), &wall, cx.now);
             if let Some(write) = write {
                 return self.commit(write, cx);
             }

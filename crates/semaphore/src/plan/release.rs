@@ -34,8 +34,9 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
     let Some(record) = record else {
         let Some(own) = own else {
             // A newcomer has relied on its release, where its last write took the last waiter out of the count.
-            let owed =
-                view.is_listed().then(|| pass_on(view, sightings, me.settings.prune_delay, me.wall, me.now));
+            let owed = view
+                .is_listed()
+                .then(|| pass_on(view, sightings, Some(me.settings.prune_delay), me.wall, me.now));
             return left(owed.and_then(|(write, _)| write));
         };
         // A waiter for several slots may have kept free ones from the waiters behind it.
@@ -78,7 +79,7 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
 pub fn pass_on(
     view: &View,
     sightings: &Sightings,
-    prune_delay: Duration,
+    prune_delay: Option<Duration>,
     wall: &str,
     now: Moment,
 ) -> (Option<Write>, Option<Moment>) {

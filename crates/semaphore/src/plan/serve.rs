@@ -32,8 +32,8 @@ pub(super) struct Service<'a, 's> {
     /// The planning client, if it asks for slots.
     pub(super) me: Option<Me<'a>>,
     pub(super) sightings: &'s Sightings,
-    /// How long the slot of a dead holder stays taken.
-    pub(super) prune_delay: Duration,
+    /// How long the slot of a dead holder stays taken; `None` where nobody is pruned.
+    pub(super) prune_delay: Option<Duration>,
     /// A session that is neither pruned nor served: it leaves, or holds.
     pub(super) without: Option<&'s SessionId>,
     pub(super) now: Moment,
@@ -42,12 +42,18 @@ pub(super) struct Service<'a, 's> {
 impl<'a, 's> Service<'a, 's> {
     /// Of a client that asks for slots.
     pub(super) fn of_waiter(me: Me<'a>, sightings: &'s Sightings) -> Self {
-        Self { me: Some(me), sightings, prune_delay: me.settings.prune_delay, without: None, now: me.now }
+        Self {
+            me: Some(me),
+            sightings,
+            prune_delay: Some(me.settings.prune_delay),
+            without: None,
+            now: me.now,
+        }
     }
 
     /// Of a client that holds, or leaves.
     pub(super) fn of_other(me: Me<'s>, sightings: &'s Sightings) -> Self {
-        let prune_delay = me.settings.prune_delay;
+        let prune_delay = Some(me.settings.prune_delay);
         Self { me: None, sightings, prune_delay, without: Some(me.session), now: me.now }
     }
 }
@@ -55,7 +61,7 @@ impl<'a, 's> Service<'a, 's> {
 /// Serves the waiters on behalf of an operator, which prunes only what it says and has no patience with offers.
 pub(super) fn for_operator<'a>(draft: Draft<'a>, without: Option<&SessionId>, now: Moment) -> Served<'a> {
     let sightings = &Sightings::default();
-    serve(draft, Service { me: None, sightings, prune_delay: Duration::MAX, without, now })
+    serve(draft, Service { me: None, sightings, prune_delay: None, without, now })
 }
 
 /// Prunes dead holders, takes back offers that nobody accepts, and shares the free slots out, the freed ones first.
@@ -74,8 +80,9 @@ pub(super) fn serve<'a>(mut draft: Draft<'a>, service: Service<'a, '_>) -> Serve
         again = again.into_iter().chain((at > now).then_some(at)).min();
         at <= now
     };
-    let dead = view.dead().into_iter().filter(|holder| Some(*holder) != without);
-    let dead: Vec<_> = dead.filter(|holder| is_due(since(Sight::Dead, holder) + prune_delay)).collect();
+    let mut dead = view.dead();
+    dead.retain(|holder| Some(*holder) != without);
+    dead.retain(|holder| prune_delay.is_some_and(|delay| is_due(since(Sight::Dead, *holder) + delay)));
     draft.prune(dead);
     let offers = view.contenders.iter().filter(|one| one.state() == Some(WaiterState::Offered));
     let offers = offers.filter(|one| is_other(&one.session) && view.slots_of(&one.session) > 0);

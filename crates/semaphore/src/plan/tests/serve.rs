@@ -41,8 +41,12 @@ fn asked_waiters_come_after_all_others() {
     let mut sightings = Sightings::default();
     sightings.see(&view, NOW);
     let later = NOW + ROLL_CALL;
-    assert_eq!(pass_on(&view, &sightings, Duration::ZERO, "", NOW), (None, Some(later)), "it may yet answer");
-    let (write, _) = pass_on(&view, &sightings, Duration::ZERO, "", later);
+    assert_eq!(
+        pass_on(&view, &sightings, Some(Duration::ZERO), "", NOW),
+        (None, Some(later)),
+        "it may yet answer"
+    );
+    let (write, _) = pass_on(&view, &sightings, Some(Duration::ZERO), "", later);
     assert_eq!(written(&write.unwrap()), "b |  | 0", "nobody else is left");
 }
 
@@ -79,7 +83,7 @@ fn acceptance_and_withdrawal_exclude_each_other() {
     let (withdraws, _) = {
         let mut sightings = Sightings::default();
         sightings.see(&view, NOW.back(OFFER_PATIENCE));
-        pass_on(&view, &sightings, Duration::ZERO, "", NOW)
+        pass_on(&view, &sightings, Some(Duration::ZERO), "", NOW)
     };
     let taker = Client { session: id("b"), ..client(settings(1)) };
     let accepts = wake(view.contender(&id("b")).unwrap(), taker.me()).unwrap();
@@ -114,7 +118,7 @@ fn nothing_is_pruned_or_granted_by_a_listing_that_hides_keys() {
     let me = client(settings(2));
     assert_eq!(me.next(&View::of_listing("p", listing.clone())), "watch me");
     assert_eq!(
-        pass_on(&View::of_listing("p", listing), &Sightings::default(), Duration::ZERO, "", NOW),
+        pass_on(&View::of_listing("p", listing), &Sightings::default(), Some(Duration::ZERO), "", NOW),
         (None, None)
     );
 }
