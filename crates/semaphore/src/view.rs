@@ -261,6 +261,11 @@ impl View {
         matches!(self.scope, Scope::All { .. } | Scope::Past)
     }
 
+    /// Whether nothing is left out of what was to be read: all keys below the prefix, or the key of a lock.
+    pub(crate) fn shows_all(&self) -> bool {
+        matches!(self.scope, Scope::All { .. } | Scope::Single)
+    }
+
     /// Whether `.lock` alone is as it is now, beside contender keys as they were.
     pub(crate) fn is_past(&self) -> bool {
         self.scope == Scope::Past

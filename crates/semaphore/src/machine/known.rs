@@ -16,7 +16,7 @@ pub(super) struct Known {
     want: Option<Want>,
     /// The last view, with what was learnt of `.lock` since. It is what people are shown, and what a release may begin with.
     last: Option<View>,
-    /// When everything was listed last.
+    /// When everything was looked at last; of a lock, its key.
     listed_at: Option<Moment>,
     pub(super) sightings: Sightings,
     /// The index of `.lock` when a listing last showed that nothing is to be done for others.
@@ -80,7 +80,7 @@ impl Known {
     /// Takes in a view, on which the next decision is made.
     pub(super) fn see(&mut self, view: View, session: Option<&SessionId>, now: Moment) {
         self.sightings.see(&view, now);
-        if view.is_listed() {
+        if view.shows_all() {
             self.listed_at = Some(now);
         }
         let own = session.and_then(|session| view.contender(session));
