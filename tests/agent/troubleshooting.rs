@@ -76,6 +76,7 @@ const EXEMPT: &[Exempt] = &[
         "src/cli/evict.rs",
         &[
             "which waits for",
+            "which was offered",
             "which holds",
             "which is dead",
             "evicts it already",
