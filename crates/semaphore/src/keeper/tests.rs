@@ -117,7 +117,11 @@ impl Game {
             }
             Command::ReadLock { name, key, .. } => Event::LockRead(name, Ok(self.reading(&key))),
             Command::ReadKeys { name, keys } => {
-                Event::KeysRead(name, Ok(keys.iter().map(|key| self.reading(key)).collect()))
+                // A transaction that reads tells of no index but those of the keys.
+                let index = |reading: &Reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index);
+                let read = keys.iter().map(|key| self.reading(key));
+                let read = read.map(|reading| Reading { index: index(&reading), ..reading });
+                Event::KeysRead(name, Ok(read.collect()))
             }
             Command::Watch { key, after, .. } => {
                 self.watches.insert(key, after);

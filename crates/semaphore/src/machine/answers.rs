@@ -168,7 +168,7 @@ impl Machine {
         }
         if key.ends_with('/') {
             // Several observers see the same: they look at different instants. One for whom free slots were left may have gone.
-            self.end_observation();
+            self.end_observation(reading.index);
             self.known.settled_at = None;
             self.timers.set(Timer::Again, cx.now + jittered(WATCH_DELAY, 0.9, cx.rng));
             return;

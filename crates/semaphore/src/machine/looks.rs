@@ -66,6 +66,9 @@ pub(super) struct Looks {
     times: u32,
     /// The time of the last look is set.
     plans_last: bool,
+    /// The index of the names below the prefix when they were last seen to have changed. What was read since may have a lower one: it is of a
+    /// few keys alone.
+    told: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,16 +117,18 @@ impl Machine {
         self.looks.stage = Stage::Looks;
     }
 
-    /// The names below the prefix have changed.
-    pub(super) fn end_observation(&mut self) {
+    /// The names below the prefix have changed, by the write of that index.
+    pub(super) fn end_observation(&mut self, index: u64) {
         self.looks.stage = Stage::Rests;
+        self.looks.told = index;
         self.timers.clear(Timer::Look);
     }
 
     /// The watch of all names, for an observer.
     pub(super) fn observation(&self, view: &View) -> Option<Watch> {
         let key = format!("{}/", view.prefix());
-        (self.looks.stage == Stage::Observes).then(|| Watch { key, after: view.index() })
+        let after = view.index().max(self.looks.told);
+        (self.looks.stage == Stage::Observes).then(|| Watch { key, after })
     }
 }
 

@@ -113,6 +113,20 @@ fn a_waiter_that_observes_finds_a_dead_holder_within_seconds() {
 }
 
 #[test]
+fn an_observer_rests_although_others_have_come_after_it() {
+    let mut game = waiter(start(&["a"]));
+    game.set(vec![key("a", "b", WaiterState::Waiting)]);
+    game.passes(after(10_000));
+    game.take_asked();
+    game.passes(after(30_000));
+    assert_eq!(game.take_asked(), [""; 0]);
+    assert!(game.watches.contains_key("a/"), "{:?}", game.watches);
+    game.change(vec![("a/x", None)]);
+    game.passes(after(33_000));
+    assert!(game.holds("a") || game.entry("a/b").state == WaiterState::Offered, "{}", game.record());
+}
+
+#[test]
 fn a_waiter_withdraws_an_offer_whose_taker_and_giver_are_dead() {
     let mut game = waiter(start(&["a"]));
     game.passes(after(10_000));
