@@ -13,6 +13,7 @@ use crate::consul::Consul;
 use crate::inspect::operate;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::kv::Put;
 use crate::support::proxy::Proxy;
 use crate::wait_for;
 
@@ -134,8 +135,12 @@ fn operators_commands_change_nothing_that_is_hidden() {
 #[test]
 fn an_agent_from_which_keys_are_hidden_says_so_and_waits() {
     let hiding = Hiding::start();
+    let holder = hiding.holder.session();
     // It sees all, and would let it in where it looks just then.
     hiding.holder.signal(Signal::STOP);
+    // Where another client has written `.lock`, a newcomer has to list before it takes a free slot.
+    let (lock, record) = (hiding.lock(), json!({"Limit": 2, "Holders": [holder]}));
+    hiding.operator.put("service/s/.lock", &record.to_string(), Put::Cas(lock.modify_index), 0);
     let before = hiding.operator.record("service/s");
     let home = Home::new();
     home.configure(&hiding.proxy.addr().to_string(), &semaphore(2));
