@@ -185,7 +185,7 @@ impl Machine {
                 // A release goes by it. Beside foreign clients a waiter takes a free slot as soon as it is seen.
                 Intent::Hold if self.holds() => self.known.decide_by_last(),
                 Intent::Hold if is_news && listed && cx.together.is_none() => {
-                    self.known.decide_by_listing(cx.now)
+                    self.known.decide_by_listing(cx.now);
                 }
                 Intent::Hold => self.known.want(Want::All),
                 Intent::Leave(_) | Intent::Rest => {}

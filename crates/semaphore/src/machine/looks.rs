@@ -128,7 +128,7 @@ impl Machine {
     pub(super) fn observation(&self, view: &View) -> Option<Watch> {
         let key = format!("{}/", view.prefix());
         let after = view.index().max(self.looks.told);
-        (self.looks.stage == Stage::Observes).then(|| Watch { key, after })
+        (self.looks.stage == Stage::Observes).then_some(Watch { key, after })
     }
 }
 
