@@ -65,9 +65,9 @@ fn await_next(operator: &Operator, sessions: &[&Lodger]) {
     wait_for("`.lock` to name who is next", || operator.next(PREFIX) == sessions);
 }
 
-/// Waits until whoever is behind the proxy watches its own contender, as it does a while after it was let in.
-fn await_watch(proxy: &Proxy, session: &Value) {
-    let key = Some(format!("{PREFIX}/{}", session.as_str().unwrap()));
+/// Waits until whoever is behind the proxy watches `.lock`, as a holder does a while after it was let in. A waiter does not.
+fn await_watch(proxy: &Proxy) {
+    let key = Some(format!("{PREFIX}/.lock"));
     let watches = |asked: &Asked| asked.kind == Kind::KvGetBlocking && asked.key == key;
     wait_for("the watch that begins later", || proxy.asked().iter().any(watches));
 }
@@ -222,7 +222,7 @@ fn a_leaving_holder_hands_off_in_one_transaction_without_a_read() {
     let [two, next, last] = &mut line;
     two.await_ready();
     await_next(&operator, &[next, last]);
-    await_watch(&proxy, &leaver.ready_file_says()["session"]);
+    await_watch(&proxy);
     let (session, before) = (next.session(), its_slot(&leaver)["fencing_token"].as_u64().unwrap());
     let asked_before = proxy.asked().len();
     assert_eq!(leaver.terminate(), Some(0));
@@ -265,7 +265,7 @@ fn a_dead_next_waiter_is_skipped() {
     let (dead_session, after_session) = (dead.session(), after.session());
     // It says who it is, and has nothing else to do then.
     let leaver_session = leaver.ready_file_says()["session"].clone();
-    await_watch(&proxy, &leaver_session);
+    await_watch(&proxy);
     wait_for("its own entry", || {
         entry(&operator, leaver_session.as_str().unwrap()).0["who"]["pid"] == leaver.pid()
     });
