@@ -197,6 +197,12 @@ impl Agent {
         self.own.keeper.has_ended() || self.handed_over
     }
 
+    /// Whether all slots are released, and some of them are not accepted by those to whom they were offered.
+    pub(super) fn only_tends(&self) -> bool {
+        let mut machines = self.own.keeper.machines();
+        machines.all(Machine::is_gone) && self.own.keeper.machines().any(Machine::owes)
+    }
+
     /// Whether nothing is left to do but to wait until waiters accept the slots that were offered to them, and a guard is there that
     /// can wait: the exit code of the command does not.
     pub(super) fn may_hand_over(&self) -> bool {

@@ -15,8 +15,9 @@ use slotkeeper_semaphore::{Commit, OFFER_PATIENCE, SessionId, Sightings, View, p
 
 /// The most takers that are watched at the same time.
 const MAX_WATCHED: usize = 8;
-/// The wait after a failed request, a lost race, or a watch that was answered without news.
+/// The wait after a failed request, a lost race, or a watch that was answered without news: at first, and at most after some in a row.
 const PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Waits until these waiters have accepted their offers, each with its index. What is not accepted in time is passed on.
 pub async fn see_to(client: &Client, prefix: &str, mut offers: Vec<(SessionId, u64)>) {
@@ -69,10 +70,10 @@ async fn pass_on(
         };
         mine.iter().any(stands)
     };
-    let mut asks = false;
+    let (mut asks, mut pause) = (false, PAUSE);
     loop {
         let Ok(view) = look(client, place).await else {
-            sleep(PAUSE).await;
+            pause = rest(pause).await;
             continue;
         };
         let now = clock::now();
@@ -82,7 +83,7 @@ async fn pass_on(
         let again = again.map(|at| at.since(now));
         let Some(write) = write else {
             match again.filter(|_| asks || is_open(&view)) {
-                Some(pause) => sleep(pause).await,
+                Some(time) => sleep(time).await,
                 None => return Vec::new(),
             }
             continue;
@@ -99,7 +100,13 @@ async fn pass_on(
                 asks = asks_in_line;
                 sleep(again.unwrap_or(PAUSE)).await;
             }
-            Ok(_) | Err(_) => sleep(PAUSE.mul_f64(fastrand::f64())).await,
+            Ok(_) | Err(_) => pause = rest(pause).await,
         }
     }
+}
+
+/// Waits for a random part of the pause. Returns the next one.
+async fn rest(pause: Duration) -> Duration {
+    sleep(pause.mul_f64(0.2 + 0.8 * fastrand::f64())).await;
+    (pause * 2).min(MAX_PAUSE)
 }

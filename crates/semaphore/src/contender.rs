@@ -11,7 +11,7 @@ const VERSION: u32 = 1;
 /// The maximum size in bytes of a waiter's value without its slot indexes. A transaction writes several contender keys of other clients
 /// beside a `.lock` of any size. A larger value is taken for a foreign client's. A holder's value is written by nobody else, and is of any
 /// size.
-pub const MAX_BYTES: usize = 4 * 1024;
+pub const MAX_BYTES: usize = 16 * 1024;
 
 /// The maximum size of a slot index, with its comma.
 const INDEX_BYTES: usize = 5;
@@ -248,10 +248,10 @@ mod tests {
             Entry::new(state, 1, 0, String::new(), who)
         };
         let is_read = |entry: &Entry| Entry::decode(&entry.encode()).as_ref() == Some(entry);
-        assert!(is_read(&of(WaiterState::Waiting, 3000)) && !is_read(&of(WaiterState::Waiting, 5000)));
+        assert!(is_read(&of(WaiterState::Waiting, 15_000)) && !is_read(&of(WaiterState::Waiting, 17_000)));
         let most = (0..MAX_LIMIT).collect();
         assert!(is_read(&of(WaiterState::Waiting, 3000).offered(MAX_LIMIT, most, "")));
-        assert!(!is_read(&of(WaiterState::Offered, 5000)));
+        assert!(!is_read(&of(WaiterState::Offered, 17_000)));
         assert!(is_read(&of(WaiterState::Held, 100_000)), "nobody else writes it");
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::backoff::Backoff;
 use super::command::{Command, Name, Op, Part};
 use super::failing::Failing;
-use super::plan::{Want, Write};
+use super::plan::{Own, Want, Write};
 use super::settings::{LimitPolicy, Settings};
 use super::single::SingleKeyLock;
 use super::view::View;
@@ -402,7 +402,9 @@ impl Machine {
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
         // An earlier process's token belongs to a slot that is found, not to one that is acquired.
-        self.past.token = None;
+        let claims =
+            self.settings.is_lock() && matches!(&write.own, Own::Holds(grant) if grant.token.is_some());
+        self.past.token = self.past.token.take().filter(|_| claims);
         let ops = write.ops.clone();
         self.in_flight = InFlight::Committing { write, sent: cx.now };
         cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });

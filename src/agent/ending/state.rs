@@ -119,12 +119,13 @@ impl Ending {
         };
     }
 
-    /// Whether what is not released has to be abandoned now; says so once. `is_left`: there is something.
-    pub(in crate::agent) fn abandon(&mut self, now: Moment, is_left: bool) -> bool {
+    /// Whether what is not released has to be abandoned now; says so once. `is_left`: there is something; `is_own`: and not only slots that
+    /// were offered to others.
+    pub(in crate::agent) fn abandon(&mut self, now: Moment, is_left: bool, is_own: bool) -> bool {
         match &mut self.0 {
             State::Draining(_, drain) if drain.abandon_at.is_some_and(|at| at <= now) => {
                 drain.abandon_at = None;
-                drain.abandoned = is_left;
+                drain.abandoned = is_left && is_own;
                 is_left
             }
             State::Undecided { .. } | State::Decided(_) | State::Draining(..) => false,
@@ -264,13 +265,13 @@ mod tests {
     fn a_drain_abandons_once_and_begins_only_after_the_decision() {
         let mut ending = Ending::default();
         ending.begin_drain(drain());
-        assert!(ending.drain().is_none() && !ending.abandon(at(60), true));
+        assert!(ending.drain().is_none() && !ending.abandon(at(60), true, true));
         ending.decide(Exit::Done, None);
         ending.begin_drain(drain());
-        assert!(!ending.abandon(at(39), true) && !ending.has_abandoned());
+        assert!(!ending.abandon(at(39), true, true) && !ending.has_abandoned());
         assert_eq!(ending.drain_deadline(), Some(at(40)));
-        assert!(ending.abandon(at(40), true) && ending.has_abandoned());
-        assert!(!ending.abandon(at(41), true));
+        assert!(ending.abandon(at(40), true, true) && ending.has_abandoned());
+        assert!(!ending.abandon(at(41), true, true));
         assert_eq!(ending.drain_deadline(), Some(at(50)));
         ending.explain_left("two keys are left".into());
         assert_eq!(ending.ended(Exit::Failed), Ended::because(Exit::Failed, "two keys are left"));
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(ending.draining(at(30)), Some(Draining { ends_in: None }), "the workload is waited for");
         ending.begin_drain(drain());
         assert_eq!(ending.draining(at(30)), Some(Draining { ends_in: Some(Duration::from_secs(20)) }));
-        assert!(!ending.abandon(at(45), false) && !ending.has_abandoned());
+        assert!(!ending.abandon(at(45), false, true) && !ending.has_abandoned());
         assert_eq!(ending.drain_deadline(), Some(at(50)));
     }
 

@@ -299,6 +299,11 @@ impl Machine {
                 self.timers.set(Timer::Again, cx.now + jittered(ROLL_CALL * 3, 0.5, cx.rng));
                 self.rewatch_own(&session, cx);
             }
+            Own::Leaves | Own::Joins | Own::Stays if write.asks => {
+                // What comes next is decided when those that were asked have had their time.
+                self.known.take_seen();
+                self.known.decided_by_listing = true;
+            }
             Own::Leaves | Own::Joins | Own::Stays => {}
         }
     }

@@ -124,10 +124,16 @@ impl Machine {
         }
         if self.owed.deadline().is_some_and(|until| until <= cx.now) {
             // A client that has left has nothing else to do, and owes them until it has looked.
-            if self.intent() != Intent::Rest {
+            let rests = self.intent() == Intent::Rest;
+            if rests && self.known.wanted() != Some(&Want::All) && self.owed.tires() {
+                self.timers.clear(Timer::Again);
                 self.owed.clear();
+            } else {
+                if !rests {
+                    self.owed.clear();
+                }
+                self.known.want(Want::All);
             }
-            self.known.want(Want::All);
         }
         if self.watches.is_due(cx.now) && !self.known.wants_anything() {
             self.known.decide_by_last();
@@ -253,7 +259,8 @@ impl Machine {
             return self.handle_eviction(by, view, session, cx);
         }
         let holds = matches!(standing, Standing::Holds(_));
-        if cx.ending && !self.holds() && !holds {
+        // A lock that an earlier process held may have its workload still.
+        if cx.ending && !self.holds() && !holds && !view.is_owner(session) {
             return self.start_leaving(LeaveReason::Released);
         }
         if self.holds() && !holds {

@@ -16,44 +16,56 @@ use crate::{Moment, SessionId};
 
 /// The maximum number of offers whose takers are watched. Of more, the next listing tells.
 const MAX_WATCHED_OFFERS: usize = 4;
+/// The number of offers, one after the other, after which a client that has left leaves the rest to others.
+const MAX_ROUNDS: u32 = 6;
 
 /// Offers that were made and are not known to be accepted: the index of each, and when it is taken back.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Owed(BTreeMap<SessionId, (u64, Moment)>);
+pub(super) struct Owed {
+    offers: BTreeMap<SessionId, (u64, Moment)>,
+    /// How many times a client that has left has looked after them.
+    rounds: u32,
+}
 
 impl Owed {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.offers.is_empty()
     }
 
     pub(super) fn add(&mut self, sessions: &[SessionId], index: u64, now: Moment) {
-        self.0.extend(sessions.iter().map(|session| (session.clone(), (index, now + OFFER_PATIENCE))));
+        self.offers.extend(sessions.iter().map(|session| (session.clone(), (index, now + OFFER_PATIENCE))));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&SessionId, u64)> {
-        self.0.iter().map(|(session, (index, _))| (session, *index))
+        self.offers.iter().map(|(session, (index, _))| (session, *index))
     }
 
     /// When the first offer is overdue.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.0.values().map(|(_, until)| *until).min()
+        self.offers.values().map(|(_, until)| *until).min()
     }
 
     /// The contender key of a session has another index, or is gone.
     pub(super) fn see(&mut self, session: &SessionId, index: Option<u64>) {
-        if self.0.get(session).is_some_and(|(offered, _)| index != Some(*offered)) {
-            self.0.remove(session);
+        if self.offers.get(session).is_some_and(|(offered, _)| index != Some(*offered)) {
+            self.offers.remove(session);
         }
     }
 
     /// All keys were listed. What is still open is in the sightings, by which the next plan goes.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.offers.clear();
+    }
+
+    /// Whether a client that has left has looked after them often enough: nobody seems to live.
+    pub(super) fn tires(&mut self) -> bool {
+        self.rounds += 1;
+        self.rounds > MAX_ROUNDS
     }
 
     /// The keys that tell of the acceptance.
     pub(super) fn watches(&self, prefix: &str) -> impl Iterator<Item = Watch> {
-        let watched = self.0.iter().filter(|_| self.0.len() <= MAX_WATCHED_OFFERS);
+        let watched = self.offers.iter().filter(|_| self.offers.len() <= MAX_WATCHED_OFFERS);
         watched.map(|(session, (index, _))| Watch { key: contender_key(prefix, session), after: *index })
     }
 }

@@ -43,21 +43,23 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
         if me.settings.slots > 1 && !view.is_listed() {
             return Leave::Read(Want::All);
         }
-        let mut ops = Vec::new();
+        let mut write = Write::default();
         if let Some(record) = view.record().filter(|_| view.is_listed() && me.settings.slots > 1) {
             let draft = Draft::new(view, record.clone(), me.wall);
             let served = serve::serve(draft, Service::of_other(me, sightings));
-            ops.extend(served.draft.finish().map(|write| write.ops).unwrap_or_default());
-            ops.retain(|op| op.key() != view.contender_key(me.session) && !matches!(op, Op::List { .. }));
-            if ops.is_empty() {
+            write = served.draft.finish().unwrap_or_default();
+            write
+                .ops
+                .retain(|op| op.key() != view.contender_key(me.session) && !matches!(op, Op::List { .. }));
+            if write.ops.is_empty() {
                 // Somebody may name it in `.lock` at this moment, and a release then keep the slots for it.
-                ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
+                write.ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
             }
         }
         let (key, index) = (view.contender_key(me.session), own.modify_index);
         // Guarded, since another client may offer slots at this moment. Consul accepts any index for a key that is gone.
-        ops.extend([Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]);
-        return left(Some(Write::of(ops)));
+        write.ops.extend([Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]);
+        return left(Some(write));
     };
     let mut draft = Draft::new(view, record.clone(), me.wall);
     draft.release(me.session);
