@@ -117,6 +117,8 @@ impl Machine {
             }
             (false, 0) => jittered(LOOK_PAUSE.1, 0.5, cx.rng),
             (false, 1) => cx.ttl * 2,
+            // What a watch told of alone may be wrong.
+            (true, _) if self.looks.told > view.index() => jittered(cx.ttl * 2, 0.5, cx.rng),
             // Watches may fail to tell.
             (true | false, _) => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),
         };

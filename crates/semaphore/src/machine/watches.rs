@@ -79,7 +79,8 @@ impl Watches {
         let Some(Watching::Since { begun, after }) = self.keys.get(key).copied() else { return None };
         self.keys.remove(key);
         let Some(index) = index else { return Some(Told::Nothing) };
-        if now.since(begun) >= MIN_WATCH_TIME {
+        // A watch of the folder that is not answered says nothing of those of keys.
+        if now.since(begun) >= MIN_WATCH_TIME && !key.ends_with('/') {
             self.denied.reset();
         }
         if index != after {

@@ -91,6 +91,8 @@ impl<'a> Draft<'a> {
             return Share::default();
         }
         let share = line::share(&self.record, line, is_over, MAX_SERVED);
+        // There may be more to serve, by the next write.
+        self.lists |= share.served.len() == MAX_SERVED;
         let beside = u32::try_from(share.served.len()).ok().filter(|served| *served > 1);
         for one in &share.served {
             let indexes = self.free_indexes(one.slots);
