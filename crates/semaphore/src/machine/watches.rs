@@ -88,8 +88,9 @@ impl Watches {
             return Some(Told::Changed);
         }
         if now.since(begun) < MIN_WATCH_TIME {
-            self.keys
-                .insert(key.to_owned(), Watching::Not(now + self.spurious.next(SPURIOUS_WATCH_WAIT, rng)));
+            // The folder tells of rare events.
+            let waits = if key.ends_with('/') { DENIED_WATCH_WAIT } else { SPURIOUS_WATCH_WAIT };
+            self.keys.insert(key.to_owned(), Watching::Not(now + self.spurious.next(waits, rng)));
         } else {
             self.spurious.reset();
         }
