@@ -11,7 +11,7 @@ use super::{Place, look};
 use crate::bridge;
 use crate::clock;
 use slotkeeper_consul::{Client, Read};
-use slotkeeper_semaphore::{Commit, OFFER_PATIENCE, SessionId, Sightings, View, plan};
+use slotkeeper_semaphore::{Commit, OFFER_PATIENCE, SessionId, Sight, Sightings, View, plan};
 
 /// The most takers that are watched at the same time.
 const MAX_WATCHED: usize = 8;
@@ -26,7 +26,7 @@ pub async fn see_to(client: &Client, prefix: &str, mut offers: Vec<(SessionId, u
     while !offers.is_empty() {
         let now = clock::now();
         for (taker, index) in &offers {
-            sightings.note_offer(taker.clone(), *index, now);
+            sightings.note(Sight::Offer, taker, *index, now);
         }
         if are_answered(client, prefix, &offers).await {
             return;
@@ -95,7 +95,7 @@ async fn pass_on(
             }
             Ok(Commit::Done { index, .. }) => {
                 for waiter in asked {
-                    sightings.note_asked(waiter, index, now);
+                    sightings.note(Sight::Asked, &waiter, index, now);
                 }
                 asks = asks_in_line;
                 sleep(again.unwrap_or(PAUSE)).await;

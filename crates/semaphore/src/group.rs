@@ -13,8 +13,7 @@ pub(super) type Machines = BTreeMap<Name, Box<Machine>>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcquireGroup {
     names: BTreeSet<Name>,
-    /// How many of them ask.
-    asking: usize,
+    /// Those of the members that ask.
     prefixes: Vec<String>,
     step: Option<GroupStep>,
 }
@@ -51,7 +50,7 @@ impl AcquireGroup {
     /// Sees how the members stand.
     pub(super) fn look(&mut self, machines: &Machines) {
         let members = self.members(machines);
-        self.asking = members.len();
+
         let arrivals: BTreeSet<_> = members.iter().map(|machine| machine.arrival()).collect();
         let entered = arrivals.len() == 1 && !arrivals.contains(&None);
         let tries_once = members.iter().any(|machine| machine.settings().try_once());
@@ -87,7 +86,7 @@ impl AcquireGroup {
             members.iter().filter(|machine| of(machine)).map(|machine| machine.name().clone()).collect()
         };
         // One of them may have given up a moment ago, and those left may not go on as if they were all.
-        if self.step.is_none() || members.len() != self.asking {
+        if self.step.is_none() || members.len() != self.prefixes.len() {
             return GroupAction::None;
         }
         if members.iter().all(|machine| machine.has_proposal()) {

@@ -289,7 +289,7 @@ impl Keeper {
 
     /// All that fails at present, of the session and of each semaphore.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
-        let wants_slot = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
+        let wants_slot = self.wants_session() || !self.session.is_none();
         let session = self.session.failing().filter(|_| wants_slot);
         let failing = session.into_iter().chain(self.machines().filter_map(Machine::failing));
         failing.map(|failing| &failing.failure)
@@ -318,14 +318,11 @@ impl Keeper {
         let mut before = 0;
         for name in names {
             let part = before..before + self.machine(name).map_or(0, Machine::steps_under_way);
-            let own = |steps: &[usize]| {
-                steps.iter().filter(|step| part.contains(step)).map(|step| step - part.start).collect()
-            };
-            let own = match answer {
-                Ok(Commit::Stale { steps }) => Ok(Commit::Stale { steps: own(steps) }),
-                Ok(Commit::Delayed { steps }) => Ok(Commit::Delayed { steps: own(steps) }),
-                other => other.clone(),
-            };
+            let mut own = answer.clone();
+            if let Ok(Commit::Stale { steps } | Commit::Delayed { steps }) = &mut own {
+                steps.retain(|step| part.contains(step));
+                steps.iter_mut().for_each(|step| *step -= part.start);
+            }
             before = part.end;
             self.with(name, now, |machine, cx| machine.committed(own, cx));
         }

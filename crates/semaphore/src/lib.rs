@@ -46,7 +46,7 @@ pub use printable::{is_printable, printable};
 pub use record::{Form, Hints, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, MAX_LIMIT, OnLost, Primitive, Settings};
-pub use sightings::Sightings;
+pub use sightings::{Sight, Sightings};
 pub use single::SingleKeyLock;
 pub use time::{Moment, Wall};
 pub use timing::{OFFER_PATIENCE, TRY_ONCE_TIMEOUT};

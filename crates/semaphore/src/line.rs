@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 
 use super::SessionId;
+use super::plan::Me;
 use super::record::{Form, Record};
 use super::settings::MAX_LIMIT;
 use super::view::{Contender, View};
@@ -42,18 +43,6 @@ pub(crate) struct Waiter<'a> {
     arrival: u64,
 }
 
-/// The planning client as a waiter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnWaiter<'a> {
-    pub(crate) session: &'a SessionId,
-    pub(crate) slots: u32,
-    pub(crate) priority: i32,
-    /// Whether it is a member of an acquire group.
-    pub(crate) together: bool,
-    /// The other prefixes at which it holds slots.
-    pub(crate) holds: &'a [String],
-}
-
 impl<'a> Waiter<'a> {
     fn of(one: &'a Contender) -> Self {
         let entry = one.entry.as_ref();
@@ -84,30 +73,27 @@ impl<'a> Waiter<'a> {
     pub(crate) fn has_answered(&self) -> bool {
         self.index != self.arrival
     }
-
-    fn key(&self) -> (Reverse<i32>, u64) {
-        (Reverse(self.priority), self.arrival)
-    }
 }
 
 /// All waiters that a view shows, in order, with the planning client at the position that it has or, before it has joined, would have.
 ///
 /// A waiter ahead whose acquire group needs slots that `own` holds is passed over. It cannot acquire them before `own` has left, so that
 /// the two would wait for each other.
-pub(crate) fn in_order<'a>(view: &'a View, own: Option<OwnWaiter<'a>>) -> Vec<Waiter<'a>> {
+pub(crate) fn in_order<'a>(view: &'a View, own: Option<Me<'a>>) -> Vec<Waiter<'a>> {
     let waits_for_us = |one: &Contender| own.is_some_and(|own| wants_any(one, own.holds));
     let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one));
     let mut line: Vec<_> = waiters.map(Waiter::of).collect();
-    if let Some(OwnWaiter { session, slots, priority, together, holds: _ }) = own {
+    if let Some(Me { session, settings, together, .. }) = own {
         // A former holder whose slots were taken from it goes to the end.
         let stands = view.contender(session).filter(|one| !one.says_held());
         let (index, arrival) = stands.map_or((0, u64::MAX), |one| (one.modify_index, one.create_index));
         line.retain(|one| one.session != session);
-        let kind = if together { Kind::Group } else { Kind::Ours };
+        let kind = if together.is_some() { Kind::Group } else { Kind::Ours };
         // It lives, whatever others ask of it.
+        let (slots, priority) = (settings.slots, settings.priority);
         line.push(Waiter { session, index, slots, priority, kind, asked: false, arrival });
     }
-    line.sort_by_key(Waiter::key);
+    line.sort_by_key(|one| (Reverse(one.priority), one.arrival));
     line
 }
 
@@ -175,17 +161,16 @@ pub(crate) fn share<'a>(
 /// The handoff list for `.lock`, with the lowest priority in it: the first waiters that another client can offer slots. It ends with the
 /// first waiter that it cannot.
 pub(crate) fn handoff_list(record: &Record, line: &[Waiter<'_>]) -> (Vec<SessionId>, i32) {
-    let mut next: Vec<SessionId> = Vec::new();
-    let mut least = i32::MAX;
+    let (mut next, mut least) = (Vec::new(), 0);
     let in_line = line.iter().filter(|one| !one.asked && one.is_served_by(record));
     for one in in_line.take(MAX_HANDOFFS) {
         if one.kind != Kind::Ours || next.len() + one.slots as usize > MAX_HANDOFF_SLOTS as usize {
             break;
         }
         next.extend(std::iter::repeat_n(one.session, one.slots as usize).cloned());
-        least = least.min(one.priority);
+        // The line is in order: the last one has the lowest.
+        least = one.priority;
     }
-    let least = if next.is_empty() { 0 } else { least };
     (next, least)
 }
 

@@ -30,11 +30,11 @@ mod watches;
 
 pub(super) use context::Context;
 use failures::Failures;
-use known::Known;
+use known::{Known, SessionCheck};
 use looks::{Looks, Owed};
 use report::Reported;
 pub use state::Phase;
-use state::{EndReason, Finding, Intent, LeaveReason, State, WaitCause};
+use state::{Finding, Intent, LeaveReason, State};
 use timers::{Timer, Timers};
 use watches::Watches;
 
@@ -139,7 +139,7 @@ impl Machine {
 
     /// When everything under the prefix was looked at last. Single keys may be known as they were later.
     pub fn listed_at(&self) -> Option<Moment> {
-        self.known.listed_at()
+        self.known.listed_at
     }
 
     /// The single-key lock as it was last seen, if this is a lock and its key exists.
@@ -154,12 +154,12 @@ impl Machine {
 
     /// What fails at present, if anything does: what was tried, on what, what came back.
     pub fn failure(&self) -> Option<&str> {
-        self.failures.current().map(|failing| failing.failure.text.as_str())
+        self.failures.failing.as_ref().map(|failing| failing.failure.text.as_str())
     }
 
     /// The same, while anything is to be asked.
     pub fn failing(&self) -> Option<&Failing> {
-        self.failures.current().filter(|_| self.intent() != Intent::Rest)
+        self.failures.failing.as_ref().filter(|_| self.intent() != Intent::Rest)
     }
 
     /// Since when the slot is being asked for; `None` where it is held, or not asked for.
@@ -176,7 +176,7 @@ impl Machine {
     pub fn owes(&self) -> bool {
         let tends = self.timers.is_set(Timer::Again) || self.known.wanted() == Some(&Want::All);
         let tends = tends || !matches!(self.in_flight, InFlight::None);
-        !self.owed.is_empty() || self.intent() == Intent::Rest && tends
+        self.owed.deadline().is_some() || self.intent() == Intent::Rest && tends
     }
 
     /// These offers: the takers, each with the index that its contender key has until it accepts.
@@ -191,7 +191,7 @@ impl Machine {
         self.set_limit = sets && (anew || self.set_limit);
         // A difference is reported again.
         self.reported.limit = None;
-        if matches!(self.state, State::Ended(EndReason::TimedOut)) && settings.wait != self.settings.wait {
+        if matches!(self.state, State::Ended(LeaveReason::TimedOut)) && settings.wait != self.settings.wait {
             self.reacquire(now);
         }
         if self.settings != settings {
@@ -207,7 +207,7 @@ impl Machine {
     /// A machine that removes what an earlier process left under a prefix that is not configured any more.
     pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
         let mut machine = Self::new(name, settings, None, now);
-        machine.state = State::leaving();
+        machine.state.start_leaving(LeaveReason::Released);
         machine.known.want(Want::All);
         machine.timers.set(Timer::LookAgain, now + LATE_WRITE);
         machine
@@ -226,7 +226,7 @@ impl Machine {
     /// Leaves everything as it is: the session is about to be destroyed.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
         self.stop_watches(cx);
-        self.state = State::Ended(EndReason::Abandoned);
+        self.state = State::Ended(LeaveReason::Abandoned);
         self.in_flight = InFlight::None;
         (self.owed, self.known) = (Owed::default(), Known::default());
     }
@@ -386,7 +386,11 @@ impl Machine {
 
     /// Whether the session ought to be proved alive now; asked once.
     pub(super) fn take_check_session(&mut self) -> bool {
-        self.known.take_check_session()
+        let wanted = self.known.session == SessionCheck::Wanted;
+        if wanted {
+            self.known.session = SessionCheck::No;
+        }
+        wanted
     }
 
     fn stop_watches(&mut self, cx: &mut Context<'_>) {

@@ -5,7 +5,7 @@
 //! them.
 
 use super::contender::{Entry, Identity, WaiterState};
-use super::line::OwnWaiter;
+
 use super::obstacle::Obstacle;
 use super::record::Record;
 use super::settings::Settings;
@@ -292,7 +292,7 @@ impl Watch {
     }
 
     /// The watch of a contender key, if it exists: the watch of a key that does not exist wakes for any write (Consul up to 1.9).
-    fn contender(view: &View, session: &SessionId) -> Option<Self> {
+    pub(crate) fn contender(view: &View, session: &SessionId) -> Option<Self> {
         let after = view.contender(session)?.modify_index;
         Some(Self { key: view.contender_key(session), after })
     }
@@ -305,7 +305,7 @@ impl Write {
     }
 }
 
-impl<'a> Me<'a> {
+impl Me<'_> {
     fn entry(&self, state: WaiterState, indexes: Vec<u32>) -> Entry {
         let Settings { slots, priority, body, .. } = self.settings;
         let mut entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
@@ -315,21 +315,13 @@ impl<'a> Me<'a> {
         entry
     }
 
-    fn as_waiter(self) -> OwnWaiter<'a> {
-        OwnWaiter {
-            session: self.session,
-            slots: self.settings.slots,
-            priority: self.settings.priority,
-            together: self.together.is_some(),
-            holds: self.holds,
-        }
-    }
-
-    /// The steps that read `.lock` and the own contender key, after the other steps of a transaction. A step that reads one key would fail
-    /// where the key does not exist.
-    fn read_own(&self) -> [Op; 2] {
+    /// The transaction of these steps, which then reads `.lock` and the own contender key. A step that reads one key would fail where the
+    /// key does not exist.
+    fn write(&self, own: Own, steps: impl IntoIterator<Item = Op>) -> Write {
         let prefix = &self.settings.prefix;
-        [Op::List { prefix: lock_key(prefix) }, Op::List { prefix: contender_key(prefix, self.session) }]
+        let keys = [lock_key(prefix), contender_key(prefix, self.session)];
+        let reads = keys.map(|prefix| Op::List { prefix });
+        Write { own, ..Write::of(steps.into_iter().chain(reads).collect()) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! the spelling and with the foreign fields it was found with.
 
 use std::collections::HashMap;
-use std::fmt::{self, Write};
+use std::fmt;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -211,17 +211,6 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-impl fmt::Display for Object {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_char('{')?;
-        for (place, (name, value)) in self.0.iter().enumerate() {
-            let comma = if place > 0 { "," } else { "" };
-            write!(out, "{comma}{}:{value}", Value::from(name.as_str()))?;
-        }
-        out.write_char('}')
-    }
-}
-
 impl Record {
     /// A record that is not stored yet.
     pub fn new(form: Form, limit: u32) -> Self {
@@ -276,7 +265,9 @@ impl Record {
             Some(hints) => object.set(HINTS, hints),
             None => object.0.retain(|(name, _)| name != HINTS),
         }
-        object.to_string().into_bytes()
+        let field = |(name, value): &(String, String)| format!("{}:{value}", Value::from(name.as_str()));
+        let fields: Vec<_> = object.0.iter().map(field).collect();
+        format!("{{{}}}", fields.join(",")).into_bytes()
     }
 
     /// The record as the one that replaces the one of this index.

@@ -23,8 +23,6 @@ enum State {
     Live(Live),
     /// The session is being destroyed. `retry_at` is set if the next attempt is still to be sent.
     Destroying { id: SessionId, retry_at: Option<Moment> },
-    /// The session is destroyed, and no other one is created.
-    Ended,
 }
 
 #[derive(Clone, Debug)]
@@ -116,9 +114,7 @@ impl Live {
     fn retry_after(&self, failure: &Failure, now: Moment, rng: &mut fastrand::Rng) -> Moment {
         let every = self.terms.retry_every();
         let soon = now + jittered(every, RETRY_JITTER, rng);
-        let is_refused =
-            |kind| matches!(kind, FailureKind::RateLimited | FailureKind::Denied | FailureKind::NoToken);
-        if !is_refused(failure.kind) {
+        if !matches!(failure.kind, FailureKind::RateLimited | FailureKind::Denied | FailureKind::NoToken) {
             return soon.min(self.due.holding);
         }
         // Consul has decided. More requests do not change that, and those of many holders would keep it overloaded.
@@ -168,7 +164,7 @@ impl Session {
         match &self.state {
             State::Live(live) => Some(&live.id),
             State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Ended => None,
+            State::None { .. } | State::Creating { .. } => None,
         }
     }
 
@@ -184,10 +180,9 @@ impl Session {
 
     /// Leaves the session as it is: it belongs to another cluster.
     pub(super) fn leave(&mut self, now: Moment) {
-        self.state = match &self.state {
-            State::Live(_) | State::Destroying { retry_at: Some(_), .. } => State::None { create_at: now },
-            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => return,
-        };
+        if matches!(self.state, State::Live(_) | State::Destroying { retry_at: Some(_), .. }) {
+            self.state = State::None { create_at: now };
+        }
     }
 
     /// When the attempts that are under way were sent.
@@ -206,7 +201,7 @@ impl Session {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        self.ending && self.is_none()
     }
 
     /// When [`Self::act`] has something to do next; `wanted` and `holding` as there.
@@ -215,16 +210,13 @@ impl Session {
             State::None { create_at } => (wanted && !self.ending).then_some(*create_at),
             State::Live(live) if live.under_way.len() < MAX_RENEWALS_IN_FLIGHT => Some(live.due.of(holding)),
             State::Destroying { retry_at, .. } => *retry_at,
-            State::Live(_) | State::Creating { .. } | State::Ended => None,
+            State::Live(_) | State::Creating { .. } => None,
         }
     }
 
     /// Sends what is due. A session is created only if it is `wanted`. A live session is kept in any case, and renewed more often while
     /// `holding`.
     pub(super) fn act(&mut self, wanted: bool, holding: bool, turn: &mut Turn<'_>) {
-        if self.is_none() && self.ending {
-            self.state = State::Ended;
-        }
         if self.deadline(wanted, holding).is_none_or(|at| at > turn.now) {
             return;
         }
@@ -238,7 +230,7 @@ impl Session {
                 *retry_at = None;
                 turn.out.push_back(Command::DestroySession { session: id.clone() });
             }
-            State::Creating { .. } | State::Ended => {}
+            State::Creating { .. } => {}
         }
     }
 
@@ -262,7 +254,7 @@ impl Session {
             }
             // The answer to the creation leads here again.
             State::Creating { .. } => return,
-            State::None { .. } | State::Destroying { .. } | State::Ended => {}
+            State::None { .. } | State::Destroying { .. } => {}
         }
         self.ending = true;
     }

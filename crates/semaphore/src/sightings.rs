@@ -11,7 +11,7 @@ use super::{Moment, SessionId};
 
 /// What lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Sight {
+pub enum Sight {
     /// A holder is dead.
     Dead,
     /// An offer is not accepted.
@@ -35,14 +35,9 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// Notes an offer that this client has made itself by the write of that index.
-    pub fn note_offer(&mut self, taker: SessionId, index: u64, now: Moment) {
-        self.since.insert((Sight::Offer, Some(taker)), (index, now));
-    }
-
-    /// Notes that this client has asked a waiter for a sign of life by the write of that index.
-    pub fn note_asked(&mut self, waiter: SessionId, index: u64, now: Moment) {
-        self.since.insert((Sight::Asked, Some(waiter)), (index, now));
+    /// Notes what this client has done itself by the write of that index: it has made an offer, or asked for a sign of life.
+    pub fn note(&mut self, sight: Sight, session: &SessionId, index: u64, now: Moment) {
+        self.since.insert((sight, Some(session.clone())), (index, now));
     }
 
     /// Takes in a view. A key that has changed since begins anew. What a view does not show stays as it is, unless the view shows all.
@@ -99,8 +94,7 @@ impl Sightings {
     /// and waits for nothing.
     fn see_foreign(&mut self, view: &View, now: Moment) {
         let is_foreign = |holder: &SessionId| view.contender(holder).is_some_and(|one| one.entry.is_none());
-        let holders: BTreeSet<_> =
-            view.record().into_iter().flat_map(|record| record.holders.iter().cloned()).collect();
+        let holders: BTreeSet<_> = view.holders().into_iter().cloned().collect();
         let waiters = view.waiters().into_iter().filter(|one| one.entry.is_none());
         let foreign: BTreeMap<_, _> = waiters.map(|one| (one.session.clone(), one.modify_index)).collect();
         let taken = holders.difference(&self.holders).any(is_foreign);

@@ -11,9 +11,6 @@ use super::contender::{Entry, WaiterState};
 use super::record::{NotASemaphore, Record, count};
 use super::single::SingleKeyLock;
 
-#[cfg(test)]
-pub(crate) mod tests;
-
 /// The last part of the coordinating key.
 const LOCK: &str = ".lock";
 
@@ -214,20 +211,15 @@ impl View {
             let (key, index, by) = (pair.key.clone(), pair.modify_index, pair.session.clone());
             self.occupied.push(Occupied { key, index, by });
         }
-        match pair.session {
-            Some(session) => {
-                if own {
-                    let Pair { create_index, modify_index, flags, .. } = pair;
-                    let session = session.clone();
-                    self.contenders.push(Contender { session, create_index, modify_index, flags, entry });
-                }
-                self.alive.insert(session);
+        let Pair { key, session, create_index, modify_index, flags, .. } = pair;
+        if let Some(session) = session {
+            self.alive.insert(session.clone());
+            if own {
+                self.contenders.push(Contender { session, create_index, modify_index, flags, entry });
             }
+        } else if entry.is_some() && name != LOCK {
             // A `.lock` with unknown fields is never deleted as a leftover.
-            None if entry.is_some() && name != LOCK => {
-                self.leftovers.push(Leftover { key: pair.key, index: pair.modify_index });
-            }
-            None => {}
+            self.leftovers.push(Leftover { key, index: modify_index });
         }
     }
 
@@ -346,10 +338,14 @@ impl View {
         self.missing.contains(session)
     }
 
+    /// The sessions in `.lock`.
+    pub(crate) fn holders(&self) -> BTreeSet<&SessionId> {
+        self.record().into_iter().flat_map(|record| &record.holders).collect()
+    }
+
     /// The holders that are known to be dead.
     pub(crate) fn dead(&self) -> BTreeSet<&SessionId> {
-        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-        holders.iter().filter(|holder| self.lives(holder) == Some(false)).collect()
+        self.holders().into_iter().filter(|holder| self.lives(holder) == Some(false)).collect()
     }
 
     /// Whether foreign clients take part, as far as is known.
@@ -359,23 +355,17 @@ impl View {
 
     /// The slot indexes of all holders, as far as they are known: by `.lock`, or else by the contender keys.
     pub(crate) fn indexes(&self) -> BTreeMap<&SessionId, Vec<u32>> {
-        let holders: BTreeSet<_> = self.record().into_iter().flat_map(|record| &record.holders).collect();
-        let of = |holder: &&SessionId| {
-            let told = self.record().map(|record| record.indexes_of(holder)).unwrap_or_default();
-            if told.is_empty() {
-                self.entry_of(holder).map(|entry| entry.indexes.clone()).unwrap_or_default()
-            } else {
-                told
-            }
+        let of = |holder: &SessionId| {
+            let told = self.record().map(|record| record.indexes_of(holder)).filter(|told| !told.is_empty());
+            told.or_else(|| Some(self.entry_of(holder)?.indexes.clone())).unwrap_or_default()
         };
-        holders.into_iter().map(|holder| (holder, of(&holder))).collect()
+        self.holders().into_iter().map(|holder| (holder, of(holder))).collect()
     }
 
     /// The waiters, by priority and then arrival. A contender whose slots were taken from it is no waiter before it has noticed. Nor is a
     /// contender that an operator evicted: it is about to leave, and who offers it a slot by its name would overwrite the mark.
     pub fn waiters(&self) -> Vec<&Contender> {
-        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-        let holders: BTreeSet<_> = holders.iter().collect();
+        let holders = self.holders();
         let in_line =
             |one: &&Contender| !one.says_held() && !one.is_evicted() && !holders.contains(&one.session);
         let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
@@ -460,12 +450,6 @@ impl View {
         self.contenders.extend(one.cloned());
         self
     }
-
-    /// The same view with what a later write has made of `.lock`, for people.
-    pub(crate) fn with_lock(mut self, lock: LockKeyState) -> Self {
-        self.lock = lock;
-        self
-    }
 }
 
 /// The coordinating key of a semaphore.
@@ -519,3 +503,6 @@ impl Contender {
         self.entry.as_ref().map_or(0, |entry| entry.priority)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -30,9 +30,9 @@ impl Resume {
         for machine in keeper.machines().filter(may_have) {
             let held = if let Phase::Held { token, .. } = machine.phase() { Some(token) } else { None };
             let token = held.or(machine.withheld()).or(machine.remembered());
-            let Settings { prefix, .. } = machine.settings();
+
             let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
-            of_its_kind.insert(prefix.clone(), token);
+            of_its_kind.insert(machine.settings().prefix.clone(), token);
         }
         Some(Self { session, prefixes, locks })
     }

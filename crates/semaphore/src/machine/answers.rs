@@ -6,13 +6,13 @@ use crate::backoff::jittered;
 use crate::command::{Commit, Failure, FailureKind, Listing, Op, Reading};
 use crate::notice::{LossReason, Notice};
 use crate::plan::{self, Grant, Own, Want, Write};
+use crate::sightings::Sight;
 use crate::single::SingleKeyLock;
 use crate::timing::{LOCK_DELAY_RETRY_WAIT, ROLL_CALL, WATCH_DELAY};
 use crate::view::{self, Contender, Pair, View, contender_key, lock_key};
 use std::time::Duration;
 
 use super::known::{Known, SessionCheck};
-use super::watches::Told;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
@@ -29,10 +29,8 @@ impl Machine {
             self.stop_acquiring();
         }
         self.timers.clear_all([Timer::Retry, Timer::Yield, Timer::Refresh, Timer::Look, Timer::Again]);
-        self.in_flight = match std::mem::take(&mut self.in_flight) {
-            InFlight::None | InFlight::CheckingSession => InFlight::None,
-            InFlight::Reading { .. } | InFlight::Committing { .. } | InFlight::Void => InFlight::Void,
-        };
+        let is_answered = matches!(self.in_flight, InFlight::None | InFlight::CheckingSession);
+        self.in_flight = if is_answered { InFlight::None } else { InFlight::Void };
     }
 
     /// A look at the session is over, and it has not ended.
@@ -64,13 +62,8 @@ impl Machine {
                 self.read_succeeded(cx);
                 self.see(View::of_listing(&self.settings.prefix, listing), cx);
             }
-            Err(failure) => self.reads_again(Want::All, failure, cx),
+            Err(failure) => self.read_failed(Want::All, failure, cx),
         }
-    }
-
-    fn reads_again(&mut self, want: Want, failure: Failure, cx: &mut Context<'_>) {
-        self.read_failed(failure, cx);
-        self.known.want(want);
     }
 
     /// `.lock` was read before there was a session; or the key of a lock.
@@ -88,7 +81,7 @@ impl Machine {
                 self.see(view, cx);
                 self.observe_owner(cx);
             }
-            Err(failure) => self.reads_again(want, failure, cx),
+            Err(failure) => self.read_failed(want, failure, cx),
         }
     }
 
@@ -106,7 +99,7 @@ impl Machine {
                 self.see(View::of_some(&self.settings.prefix, pairs, &sessions, index), cx);
             }
             (Ok(_), None) => self.known.want(Want::All),
-            (Err(failure), _) => self.reads_again(Want::Some(others), failure, cx),
+            (Err(failure), _) => self.read_failed(Want::Some(others), failure, cx),
         }
     }
 
@@ -116,6 +109,7 @@ impl Machine {
             self.owed.see(&one.session, Some(one.modify_index));
         }
         if view.is_listed() {
+            // What is still open is in the sightings, by which the next plan goes.
             self.owed.clear();
             self.timers.clear(Timer::Refresh);
         }
@@ -125,12 +119,12 @@ impl Machine {
     pub(crate) fn watched(&mut self, key: &str, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
         let index_of = |reading: &Reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index);
         let index = answer.as_ref().ok().map(index_of);
-        let Some(told) = self.watches.answered(key, index, cx.now, cx.rng) else { return };
+        let Some(changed) = self.watches.answered(key, index, cx.now, cx.rng) else { return };
         match answer {
             Ok(reading) => {
                 self.request_succeeded(cx);
                 self.watches.recover();
-                if told == Told::Changed {
+                if changed {
                     self.key_changed(key, reading, cx);
                 } else if !self.known.wants_anything() {
                     self.known.decide_by_last();
@@ -248,13 +242,9 @@ impl Machine {
             }
             Ok(Commit::Refused { why }) => {
                 self.write_failed(Failure { kind: FailureKind::Rejected, text: why }, cx);
-                self.known.want(Want::All);
             }
-            Err(failure) => {
-                // The transaction may have been committed.
-                self.write_failed(failure, cx);
-                self.known.want(Want::All);
-            }
+            // The transaction may have been committed.
+            Err(failure) => self.write_failed(failure, cx),
         }
     }
 
@@ -281,14 +271,11 @@ impl Machine {
         }
         self.see(view, cx);
         self.note_offers(&write, index, cx);
-        let is_lock = self.settings.is_lock();
-        if is_lock {
-            self.observe_owner(cx);
-        }
+        self.observe_owner(cx);
         match write.own {
             Own::Holds(Grant { token, indexes }) => {
                 let has = self.view().map_or(0, |view| view.slots_of(&session)) == self.settings.slots;
-                if (has || is_lock) && self.state.acquiring().is_some() {
+                if (has || self.settings.is_lock()) && self.state.acquiring().is_some() {
                     self.begin(Grant { token: token.or(Some(index)), indexes }, cx);
                 }
             }
@@ -297,7 +284,8 @@ impl Machine {
                 self.known.take_seen();
                 self.known.decided_by_listing = true;
                 self.timers.set(Timer::Again, cx.now + jittered(ROLL_CALL * 3, 0.5, cx.rng));
-                self.rewatch_own(&session, cx);
+                let own = self.view().and_then(|view| plan::Watch::contender(view, &session));
+                self.watch(own.into_iter().collect(), cx);
             }
             Own::Leaves | Own::Joins | Own::Stays if write.asks => {
                 // What comes next is decided when those that were asked have had their time.
@@ -312,21 +300,14 @@ impl Machine {
     fn note_offers(&mut self, write: &Write, index: u64, cx: &Context<'_>) {
         self.owed.add(&write.offered, index, cx.now);
         for taker in &write.offered {
-            self.known.sightings.note_offer(taker.clone(), index, cx.now);
+            self.known.sightings.note(Sight::Offer, taker, index, cx.now);
         }
         for waiter in &write.asked {
-            self.known.sightings.note_asked(waiter.clone(), index, cx.now);
+            self.known.sightings.note(Sight::Asked, waiter, index, cx.now);
         }
         if write.asks {
             self.timers.set(Timer::Again, cx.now + ROLL_CALL);
         }
-    }
-
-    /// Watches the own contender key alone.
-    fn rewatch_own(&mut self, session: &SessionId, cx: &mut Context<'_>) {
-        let key = contender_key(&self.settings.prefix, session);
-        let after = self.view().and_then(|view| view.contender(session)).map_or(0, |one| one.modify_index);
-        self.watch(vec![plan::Watch { key, after }], cx);
     }
 
     /// The view after a committed transaction: what it listed, or the keys that it wrote or read. What it neither wrote nor read stands as
@@ -376,7 +357,7 @@ impl Machine {
         let mut view = View::of_some(prefix, pairs, &looked, index);
         if let Some(known) = self.view() {
             if !has_lock {
-                view = view.with_lock(known.lock.clone());
+                view.lock.clone_from(&known.lock);
             }
             view = view.with_contender(known.contender(session).filter(|_| !has_own));
         }
@@ -429,13 +410,7 @@ impl Machine {
         }
     }
 
-    /// Waits before the next attempt, as other clients are writing too.
-    fn delay_retry(&mut self, cx: &mut Context<'_>) {
-        let pause = self.contention_delay(cx);
-        self.timers.set(Timer::Retry, cx.now + pause);
-    }
-
-    fn look_at_session(&mut self) {
+    pub(super) fn look_at_session(&mut self) {
         self.known.session = SessionCheck::Wanted;
         self.in_flight = InFlight::CheckingSession;
     }

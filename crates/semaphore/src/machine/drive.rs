@@ -1,13 +1,11 @@
 //! How a machine decides, and does what was decided.
 
-use super::{
-    Context, EndReason, Finding, InFlight, Intent, LeaveReason, Machine, State, Timer, WaitCause, rounds,
-};
+use super::{Context, Finding, InFlight, Intent, LeaveReason, Machine, Phase, State, Timer, rounds};
 use crate::backoff::jittered;
 use crate::command::Command;
 use crate::line;
 use crate::notice::{LossReason, Notice};
-use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Watch};
+use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Watch, Write};
 use crate::settings::OnLost;
 use crate::timing::{
     CAS_RETRY_WAIT, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_CONFIRM_INTERVAL,
@@ -15,8 +13,8 @@ use crate::timing::{
 };
 use crate::view::{View, contender_key, lock_key};
 use crate::{Moment, Obstacle, SessionId};
-use std::time::Duration;
 
+use super::known::SessionCheck;
 use super::state::{Acquiring, Slot};
 
 impl Machine {
@@ -35,13 +33,10 @@ impl Machine {
                 self.known.want(self.looks_at(cx));
             }
         }
-        if self.known.planned_holding != cx.holds.len() {
-            self.known.planned_holding = cx.holds.len();
-            if self.state.acquiring().is_some()
-                && self.view().is_some_and(|view| line::has_ring(view, cx.holds))
-            {
-                self.known.want(Want::All);
-            }
+        let held = std::mem::replace(&mut self.known.planned_holding, cx.holds.len());
+        let has_ring = |view: &View| line::has_ring(view, cx.holds);
+        if held != cx.holds.len() && self.state.acquiring().is_some() && self.view().is_some_and(has_ring) {
+            self.known.want(Want::All);
         }
         if self.holds() {
             if !cx.lease_is_valid() {
@@ -87,7 +82,7 @@ impl Machine {
     /// Turns timers that are due into what they are for.
     fn wake(&mut self, cx: &mut Context<'_>) {
         if self.intent() == Intent::Rest && self.timers.take_due(Timer::LookAgain, cx.now) {
-            self.state = State::leaving();
+            self.state.start_leaving(LeaveReason::Released);
             self.known.want(Want::All);
         }
         if self.intent() == Intent::Hold && self.timers.take_due(Timer::Refresh, cx.now) {
@@ -238,11 +233,8 @@ impl Machine {
 
     /// Before there is a session, `.lock` can be read.
     fn read_ahead(&mut self, cx: &mut Context<'_>) {
-        let reads = self.state.acquiring().is_some() && self.view().is_none() && !cx.resumed;
-        if !reads || self.settings.is_lock() || cx.together.is_some() || cx.remembered.is_some() {
-            return;
-        }
-        if self.known.wanted() == Some(&Want::Some(Vec::new())) && !self.known.has_seen() {
+        let reads = self.view().is_none() && self.known.wanted() == Some(&Want::Some(Vec::new()));
+        if reads && !self.settings.is_lock() && cx.together.is_none() && cx.remembered.is_none() {
             self.known.take_want();
             let (name, key) = (self.name.clone(), lock_key(&self.settings.prefix));
             cx.out.push_back(Command::ReadLock { name, key, consistent: false });
@@ -265,9 +257,9 @@ impl Machine {
         }
         if self.holds() && !holds {
             // A lock has none.
-            if view.contender(session).is_none() && self.known.doubts_session() {
+            if view.contender(session).is_none() && self.known.session != SessionCheck::Lives {
                 // The likely cause of a missing contender key is that the session has ended.
-                self.in_flight = InFlight::CheckingSession;
+                self.look_at_session();
                 return self.known.want(Want::All);
             }
             if !view.is_listed() && !self.settings.is_lock() {
@@ -296,11 +288,7 @@ impl Machine {
             }
             Standing::Waits { room } => {
                 self.note_room(room, cx.now);
-                let rests = match &next {
-                    Next::Wait(_) => true,
-                    Next::Write(write) => write.joint,
-                    Next::Yield(_) | Next::Read(_) => false,
-                };
+                let rests = matches!(next, Next::Wait(_) | Next::Write(Write { joint: true, .. }));
                 if rests && !self.state.waits() {
                     self.report_waiting(view, session, cx);
                 }
@@ -411,12 +399,9 @@ impl Machine {
 
     /// A consistent read shows that the slots are no longer held.
     fn conclude_loss(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        let was_listed = match &view.lock {
-            crate::LockKeyState::Record { record, .. } => record.slots_of(session) == self.settings.slots,
-            // An eviction deletes no `.lock` and no key of a lock.
-            crate::LockKeyState::Missing => true,
-            crate::LockKeyState::Single(_) | crate::LockKeyState::Conflict { .. } => false,
-        };
+        // An eviction deletes no `.lock` and no key of a lock.
+        let is_missing = view.lock == crate::LockKeyState::Missing;
+        let was_listed = is_missing || view.slots_of(session) == self.settings.slots;
         let contender_gone = was_listed && view.contender(session).is_none();
         self.lose(if contender_gone { LossReason::ContenderGone } else { LossReason::Evicted }, cx);
     }
@@ -446,7 +431,7 @@ impl Machine {
 
     fn report_waiting(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if let Some(acquiring) = self.state.acquiring_mut() {
-            acquiring.cause = WaitCause::Queue;
+            acquiring.phase = Phase::Waiting;
             acquiring.waited = true;
         }
         if self.settings.is_lock() {
@@ -463,7 +448,7 @@ impl Machine {
         let is_news = |acquiring: &&mut Acquiring| acquiring.obstacle() != Some(&obstacle);
         if let Some(acquiring) = self.state.acquiring_mut().filter(is_news) {
             cx.notify(Notice::Blocked { name: self.name.clone(), obstacle: obstacle.clone() });
-            acquiring.cause = WaitCause::Fault { obstacle, since: cx.now };
+            acquiring.phase = Phase::Blocked { obstacle, since: cx.now };
         }
         if self.settings.try_once() {
             self.time_out(cx);
@@ -483,11 +468,7 @@ impl Machine {
         }
         self.timers.clear(Timer::Look);
         match self.settings.on_lost {
-            OnLost::Reacquire if !cx.occupied && !cx.ending => {
-                let stopping = self.past.stopping;
-                self.reacquire(cx.now);
-                self.past.stopping = stopping;
-            }
+            OnLost::Reacquire if !cx.occupied && !cx.ending => self.known.want(Want::Some(Vec::new())),
             OnLost::Reacquire | OnLost::Exit => self.start_leaving(LeaveReason::Lost),
         }
     }
@@ -502,7 +483,8 @@ impl Machine {
     }
 
     pub(super) fn time_out(&mut self, cx: &mut Context<'_>) {
-        let failure = self.failures.current().map(|failing| &failing.failure).or(cx.session_failure).cloned();
+        let failure = self.failures.failing.as_ref().map(|failing| &failing.failure);
+        let failure = failure.or(cx.session_failure).cloned();
         let obstacle = self.state.acquiring().and_then(Acquiring::obstacle).cloned();
         cx.notify(Notice::TimedOut { name: self.name.clone(), reached: cx.reached, failure, obstacle });
         self.start_leaving(LeaveReason::TimedOut);
@@ -517,24 +499,19 @@ impl Machine {
         self.timers.clear(Timer::Again);
         self.known.take_want();
         self.past.stopping = None;
-        self.state = State::Ended(match reason {
-            LeaveReason::Requeue if !cx.ending => return self.reacquire(cx.now),
-            LeaveReason::Released | LeaveReason::Requeue => EndReason::Released,
-            LeaveReason::TimedOut => EndReason::TimedOut,
-            LeaveReason::Lost => EndReason::Lost,
-        });
+        if reason == LeaveReason::Requeue && !cx.ending {
+            return self.reacquire(cx.now);
+        }
+        self.state = State::Ended(reason);
         self.watch_takers(cx);
     }
 
     /// Without a session only dead keys can remain in Consul.
     pub(super) fn without_session(&mut self, cx: &mut Context<'_>) {
-        match &mut self.state {
-            State::Leaving { reason, .. } => {
-                let reason = *reason;
-                self.gone(reason, cx);
-            }
-            State::Acquiring(acquiring) if acquiring.cause == WaitCause::Queue => {
-                acquiring.cause = WaitCause::Unknown;
+        match self.state {
+            State::Leaving { reason, .. } => self.gone(reason, cx),
+            State::Acquiring(ref mut acquiring) if acquiring.phase == Phase::Waiting => {
+                acquiring.phase = Phase::Starting;
             }
             State::Acquiring(_) => self.read_ahead(cx),
             State::Held(_) | State::Ended(_) => {}
@@ -544,11 +521,7 @@ impl Machine {
     /// Notes since when there has been room for the slots.
     fn note_room(&mut self, room: bool, now: Moment) {
         let Some(acquiring) = self.state.acquiring_mut() else { return };
-        if room {
-            acquiring.room_since.get_or_insert(now);
-        } else {
-            acquiring.room_since = None;
-        }
+        acquiring.room_since = room.then_some(acquiring.room_since.unwrap_or(now));
     }
 
     /// A renewal was answered since the slots were found.
@@ -562,14 +535,15 @@ impl Machine {
         }
     }
 
-    /// How long to wait after a check-and-set that came too late: longer if more clients may be writing. Holders that were
-    /// granted their slots together may leave together.
-    pub(super) fn contention_delay(&mut self, cx: &mut Context<'_>) -> Duration {
+    /// Waits after a check-and-set that came too late: longer if more clients may be writing. Holders that were granted their slots
+    /// together may leave together.
+    pub(super) fn delay_retry(&mut self, cx: &mut Context<'_>) {
         let taken = self.view().and_then(View::record).map_or(1, crate::Record::taken);
         let own = self.view().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
         let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
         let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
         let longest = self.contention.next(CAS_RETRY_WAIT, cx.rng).mul_f64(others);
-        jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng)
+        let pause = jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng);
+        self.timers.set(Timer::Retry, cx.now + pause);
     }
 }

@@ -5,32 +5,18 @@ use crate::backoff::Backoff;
 use crate::command::{Failure, FailureKind};
 use crate::failing::Failing;
 use crate::notice::Notice;
+use crate::plan::Want;
 use crate::timing::FAILURE_RETRY_WAIT;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
-    failing: Option<Failing>,
+    /// What fails, if anything does.
+    pub(super) failing: Option<Failing>,
     /// What fails is a write: that reads work says nothing of it.
     pub(super) of_writes: bool,
     /// The last listing left out keys that the token may not read. What else is answered does not end that.
     pub(super) hidden: bool,
     pauses: Backoff,
-}
-
-impl Failures {
-    /// What fails, if anything does.
-    pub(super) fn current(&self) -> Option<&Failing> {
-        self.failing.as_ref()
-    }
-
-    /// Something was answered; whether that ends what has failed.
-    fn ends(&mut self) -> bool {
-        if self.of_writes || self.hidden {
-            return false;
-        }
-        self.pauses.reset();
-        self.failing.take().is_some()
-    }
 }
 
 impl Machine {
@@ -41,11 +27,12 @@ impl Machine {
     }
 
     /// A read has failed. Where no watch has begun yet, nothing is known of the slot by it either.
-    pub(super) fn read_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
+    pub(super) fn read_failed(&mut self, want: Want, failure: Failure, cx: &mut Context<'_>) {
         if self.watches.is_idle() && self.holds() {
             self.watches.fail(cx.now);
         }
         self.request_failed(failure, cx);
+        self.known.want(want);
     }
 
     /// A read was answered.
@@ -56,9 +43,13 @@ impl Machine {
         self.request_succeeded(cx);
     }
 
-    /// Something was answered.
+    /// Something was answered. That may end what has failed.
     pub(super) fn request_succeeded(&mut self, cx: &mut Context<'_>) {
-        if self.failures.ends() {
+        if self.failures.of_writes || self.failures.hidden {
+            return;
+        }
+        self.failures.pauses.reset();
+        if self.failures.failing.take().is_some() {
             cx.notify(Notice::Recovered { name: Some(self.name.clone()) });
         }
     }
@@ -67,6 +58,7 @@ impl Machine {
     pub(super) fn write_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
         self.request_failed(failure, cx);
         self.failures.of_writes = true;
+        self.known.want(Want::All);
     }
 
     /// Whether nothing was ever read, and so no slot was granted.
@@ -77,7 +69,7 @@ impl Machine {
     /// Whether Consul refused the names of the keys before anything was read: nothing can be there to be released.
     pub(super) fn is_kept_out(&self, cx: &Context<'_>) -> bool {
         let is_refused = |failing: &Failing| failing.failure.kind == FailureKind::InvalidKey;
-        self.failures.current().is_some_and(is_refused) && self.was_never_in(cx)
+        self.failures.failing.as_ref().is_some_and(is_refused) && self.was_never_in(cx)
     }
 
     /// Something has failed. It is tried again, ever more seldom.

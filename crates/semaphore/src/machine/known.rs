@@ -17,7 +17,7 @@ pub(super) struct Known {
     /// The last view, with what was learnt of `.lock` since. It is what people are shown, and what a release may begin with.
     last: Option<View>,
     /// When everything was looked at last; of a lock, its key.
-    listed_at: Option<Moment>,
+    pub(super) listed_at: Option<Moment>,
     pub(super) sightings: Sightings,
     /// The index of `.lock` when a listing last showed that nothing is to be done for others.
     pub(super) settled_at: Option<u64>,
@@ -97,10 +97,6 @@ impl Known {
         self.seen = Some(view);
     }
 
-    pub(super) fn has_seen(&self) -> bool {
-        self.seen.is_some()
-    }
-
     /// A slot is held from here on.
     pub(super) fn begin_anew(&mut self) {
         (self.lost_race, self.yields_over, self.confirms) = (false, false, false);
@@ -115,7 +111,9 @@ impl Known {
 
     /// Takes in what a watch told of `.lock`.
     pub(super) fn see_lock(&mut self, lock: LockKeyState) {
-        self.last = self.last.take().map(|last| last.with_lock(lock));
+        if let Some(last) = &mut self.last {
+            last.lock = lock;
+        }
     }
 
     /// Decides by what was seen last, which may not be all there is by now.
@@ -134,10 +132,6 @@ impl Known {
 
     pub(super) fn shown(&self) -> Option<&View> {
         self.last.as_ref()
-    }
-
-    pub(super) fn listed_at(&self) -> Option<Moment> {
-        self.listed_at.filter(|_| self.last.is_some())
     }
 
     /// What a release may begin with, without another read: a `.lock` that is watched, or that names no other client.
@@ -161,22 +155,5 @@ impl Known {
             self.last = Some(last.of_own(session));
             self.listed_at = None;
         }
-    }
-
-    /// The contender key is gone: the likely cause is that the session has ended. Returns whether it has to be looked at.
-    pub(super) fn doubts_session(&mut self) -> bool {
-        let doubts = self.session != SessionCheck::Lives;
-        if doubts {
-            self.session = SessionCheck::Wanted;
-        }
-        doubts
-    }
-
-    pub(super) fn take_check_session(&mut self) -> bool {
-        let wanted = self.session == SessionCheck::Wanted;
-        if wanted {
-            self.session = SessionCheck::No;
-        }
-        wanted
     }
 }

@@ -28,10 +28,6 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    pub(super) fn is_empty(&self) -> bool {
-        self.offers.is_empty()
-    }
-
     pub(super) fn add(&mut self, sessions: &[SessionId], index: u64, now: Moment) {
         self.offers.extend(sessions.iter().map(|session| (session.clone(), (index, now + OFFER_PATIENCE))));
     }

@@ -56,6 +56,8 @@ pub(super) enum LeaveReason {
     Lost,
     /// It joins the queue again, together with the rest of its acquire group.
     Requeue,
+    /// The keys are left for the end of the session to remove.
+    Abandoned,
 }
 
 /// The state of a machine.
@@ -68,17 +70,7 @@ pub(super) enum State {
     /// The client deletes its contender key, and releases the slot that it held.
     Leaving { reason: LeaveReason, slot: Option<Slot> },
     /// Nothing of the client is left in Consul.
-    Ended(EndReason),
-}
-
-/// How the membership ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndReason {
-    Released,
-    TimedOut,
-    Lost,
-    /// The keys were left for the end of the session to remove.
-    Abandoned,
+    Ended(LeaveReason),
 }
 
 /// The data of a machine that acquires its slot.
@@ -86,28 +78,13 @@ pub(super) enum EndReason {
 pub(super) struct Acquiring {
     /// Since when.
     pub(super) since: Moment,
-    pub(super) cause: WaitCause,
+    /// How it is reported: it starts, waits or is blocked.
+    pub(super) phase: Phase,
     /// Since when its slots have been free.
     pub(super) room_since: Option<Moment>,
     /// Whether it has waited in the queue.
     pub(super) waited: bool,
     pub(super) finding: Finding,
-}
-
-/// Why the client waits, as it is reported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum WaitCause {
-    /// Not known yet.
-    Unknown,
-    /// Other waiters and holders.
-    Queue,
-    /// A fault that a person has to fix.
-    Fault {
-        /// What is wrong.
-        obstacle: Obstacle,
-        /// Since when it is known.
-        since: Moment,
-    },
 }
 
 /// What was found for a slot that is not reported as held yet.
@@ -134,41 +111,27 @@ pub(super) struct Slot {
 impl Acquiring {
     /// What a person has to fix.
     pub(super) fn obstacle(&self) -> Option<&Obstacle> {
-        match &self.cause {
-            WaitCause::Fault { obstacle, .. } => Some(obstacle),
-            WaitCause::Unknown | WaitCause::Queue => None,
-        }
+        if let Phase::Blocked { obstacle, .. } = &self.phase { Some(obstacle) } else { None }
     }
 }
 
 impl State {
     /// Begins to acquire the slot.
     pub(super) fn begin(now: Moment) -> Self {
-        let (cause, finding) = (WaitCause::Unknown, Finding::Nothing);
-        Self::Acquiring(Acquiring { since: now, cause, room_since: None, waited: false, finding })
-    }
-
-    /// Only leaves.
-    pub(super) fn leaving() -> Self {
-        Self::Leaving { reason: LeaveReason::Released, slot: None }
+        let (phase, finding) = (Phase::Starting, Finding::Nothing);
+        Self::Acquiring(Acquiring { since: now, phase, room_since: None, waited: false, finding })
     }
 
     pub(super) fn phase(&self) -> Phase {
         match self {
-            Self::Acquiring(Acquiring { cause, .. }) => match cause {
-                WaitCause::Unknown => Phase::Starting,
-                WaitCause::Queue => Phase::Waiting,
-                WaitCause::Fault { obstacle, since } => {
-                    Phase::Blocked { obstacle: obstacle.clone(), since: *since }
-                }
-            },
+            Self::Acquiring(acquiring) => acquiring.phase.clone(),
             Self::Held(Slot { since, token, indexes, .. }) => {
                 Phase::Held { since: *since, token: *token, indexes: indexes.clone() }
             }
-            Self::Leaving { .. } | Self::Ended(EndReason::Abandoned) => Phase::Leaving,
-            Self::Ended(EndReason::Released) => Phase::Released,
-            Self::Ended(EndReason::TimedOut) => Phase::TimedOut,
-            Self::Ended(EndReason::Lost) => Phase::Lost,
+            Self::Leaving { .. } | Self::Ended(LeaveReason::Abandoned) => Phase::Leaving,
+            Self::Ended(LeaveReason::Released | LeaveReason::Requeue) => Phase::Released,
+            Self::Ended(LeaveReason::TimedOut) => Phase::TimedOut,
+            Self::Ended(LeaveReason::Lost) => Phase::Lost,
         }
     }
 
@@ -199,7 +162,7 @@ impl State {
 
     /// Whether it is reported as waiting.
     pub(super) fn waits(&self) -> bool {
-        self.acquiring().is_some_and(|acquiring| acquiring.cause == WaitCause::Queue)
+        self.acquiring().is_some_and(|acquiring| acquiring.phase == Phase::Waiting)
     }
 
     /// What was found, where it is asked for.

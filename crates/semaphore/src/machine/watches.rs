@@ -27,15 +27,6 @@ pub(super) struct Watches {
     failing_since: Option<Moment>,
 }
 
-/// What a watch has told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    /// The key has changed.
-    Changed,
-    /// Nothing, as far as is known.
-    Nothing,
-}
-
 impl Watches {
     /// Makes the watches those that are wanted.
     pub(super) fn want(&mut self, wanted: Vec<Watch>, name: &Name, cx: &mut Context<'_>) {
@@ -68,24 +59,25 @@ impl Watches {
         }
     }
 
-    /// A query has been answered with that index of its key, or has failed (`None`). `None` where no query was under way.
+    /// A query has been answered with that index of its key, or has failed (`None`). Returns whether the key has changed, as
+    /// far as is known; `None` where no query was under way.
     pub(super) fn answered(
         &mut self,
         key: &str,
         index: Option<u64>,
         now: Moment,
         rng: &mut fastrand::Rng,
-    ) -> Option<Told> {
+    ) -> Option<bool> {
         let Some(Watching::Since { begun, after }) = self.keys.get(key).copied() else { return None };
         self.keys.remove(key);
-        let Some(index) = index else { return Some(Told::Nothing) };
+        let Some(index) = index else { return Some(false) };
         // A watch of the folder that is not answered says nothing of those of keys.
         if now.since(begun) >= MIN_WATCH_TIME && !key.ends_with('/') {
             self.denied.reset();
         }
         if index != after {
             self.told_after.insert(key.to_owned(), after);
-            return Some(Told::Changed);
+            return Some(true);
         }
         if now.since(begun) < MIN_WATCH_TIME {
             // The folder tells of rare events.
@@ -94,7 +86,7 @@ impl Watches {
         } else {
             self.spurious.reset();
         }
-        Some(Told::Nothing)
+        Some(false)
     }
 
     /// Whether the key is watched, so that what is known of it is new.

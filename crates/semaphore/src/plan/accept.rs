@@ -30,7 +30,5 @@ fn write(own: &Contender, me: Me<'_>, grant: Grant) -> Write {
     let (key, session) = (contender_key(&me.settings.prefix, me.session), me.session.clone());
     let write = Op::Cas { key: key.clone(), value: held.encode(), flags: own.flags, index: own.modify_index };
     // A key outlives its session where the behaviour of the session is `release`.
-    let mut ops = vec![write, Op::CheckSession { key, session }];
-    ops.extend(me.read_own());
-    Write { own: Own::Holds(grant), ..Write::of(ops) }
+    me.write(Own::Holds(grant), [write, Op::CheckSession { key, session }])
 }

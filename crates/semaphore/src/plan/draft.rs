@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Grant, Me, Own, Write};
 use crate::contender::{Entry, WaiterState};
-use crate::line::{self, Kind, Share, Waiter};
+use crate::line::{self, Share, Waiter};
 use crate::record::{Hints, Record, count};
 use crate::view::{Contender, Leftover, View};
 use crate::{Op, SessionId};
@@ -106,8 +106,7 @@ impl<'a> Draft<'a> {
 
     /// Offers slots to a waiter that the view shows. The offer fails if the waiter's key has changed since.
     fn offer(&mut self, one: &Waiter<'_>, indexes: Vec<u32>, beside: Option<u32>) {
-        let entry = self.view.contender(one.session).and_then(|one| one.entry.clone());
-        let Some(entry) = entry.filter(|_| one.kind == Kind::Ours) else { return };
+        let Some(entry) = self.view.contender(one.session).and_then(|one| one.entry.clone()) else { return };
         let entry = Entry { beside, ..entry.offered(one.slots, indexes.clone(), self.wall) };
         self.cas(one.session, entry, one.index);
         self.hold(one.session, indexes);
@@ -186,11 +185,6 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether it changes the contender keys of others, to withdraw offers or to ask.
-    pub(super) fn asks_anyone(&self) -> bool {
-        !self.write.asked.is_empty()
-    }
-
     /// Whether the session has slots once this is committed.
     pub(super) fn holds(&self, session: &SessionId) -> bool {
         self.record.slots_of(session) > 0
@@ -233,13 +227,6 @@ impl<'a> Draft<'a> {
         });
         let (flags, session) = (self.record.flags(), me.session.clone());
         self.write.ops.push(Op::Lock { key, value, flags, session });
-    }
-
-    /// Deletes a contender key by check-and-set.
-    pub(super) fn delete(&mut self, one: &Contender) {
-        let (key, index) = (self.view.contender_key(&one.session), one.modify_index);
-        // Consul's check-and-set delete of a missing key succeeds, but by then its slot indexes may have been granted again.
-        self.write.ops.extend([Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]);
     }
 
     /// Deletes the contender keys that sessions with the behaviour `release` have left.
@@ -292,11 +279,8 @@ impl<'a> Draft<'a> {
             (!own.is_empty()).then(|| own.remove(0))
         });
         let indexes: Option<Vec<u32>> = indexes.collect();
-        let alone = !self.view.has_foreign();
-        record.hints = indexes
-            .zip(record.hints.take())
-            .filter(|_| alone)
-            .map(|(indexes, hints)| Hints { indexes, ..hints });
+        let hints = record.hints.take().filter(|_| !self.view.has_foreign());
+        record.hints = indexes.zip(hints).map(|(indexes, hints)| Hints { indexes, ..hints });
         record
     }
 

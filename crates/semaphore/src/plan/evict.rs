@@ -9,7 +9,7 @@ use super::serve::{self, Served};
 use crate::contender::WaiterState;
 use crate::line;
 use crate::record::{LOCK_FLAGS, Record};
-use crate::view::{Contender, View};
+use crate::view::View;
 use crate::{Moment, Op, SessionId};
 
 /// A session's membership, as an operator was shown it.
@@ -89,11 +89,9 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
         (MembershipKind::Holds, _) => vec![Op::CheckIndex { key: view.lock_key(), index: view.lock_index() }],
         // A client that offers a slot by name would overwrite the mark unseen.
         (MembershipKind::Waits, Some(record)) if record.next().contains(&membership.session) => {
-            let mut line = line::in_order(view, None);
-            line.retain(|one| *one.session != membership.session);
             let mut draft = Draft::new(view, record.clone(), "");
-            draft.publish(&line);
             draft.write.ops.push(mark);
+            draft.publish(&line::in_order(view, None));
             return draft.finish();
         }
         (MembershipKind::Waits | MembershipKind::Dead, _) => Vec::new(),
@@ -117,9 +115,8 @@ pub fn force_eviction(view: &View, membership: &Membership, wall: &str, now: Mom
         let unlock = Op::Unlock { key, value, flags, session };
         return Some(Write::of(vec![check, unlock]));
     }
-    let delete =
-        |one: &Contender| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index };
-    let delete = view.contender(session).map(delete);
+    let own = view.contender(session);
+    let delete = own.map(|one| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index });
     let Some(record) = view.record() else { return Some(Write::of(vec![delete?])) };
     let mut draft = Draft::new(view, record.clone(), wall);
     draft.release(session);

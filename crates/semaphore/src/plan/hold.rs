@@ -49,14 +49,11 @@ pub(super) fn keep(view: &View, record: Record, own: &Contender, me: Me<'_>, mem
             return plan(Next::Write(write)).again(again);
         }
     }
-    if let Some(write) =
-        sign(view, &record, own, &grant, me).filter(|_| settled && memory.held_since.is_some())
-    {
+    if let Some(write) = sign(view, &record, own, &grant, me).filter(|_| settled) {
         return plan(Next::Write(write));
     }
     let small = record.is_attended() && is_watched_by_holders(&record);
-    let watches =
-        (settled || memory.held_since.is_none()).then(|| Watch::contender(view, me.session)).flatten();
+    let watches = Watch::contender(view, me.session).filter(|_| settles.is_none());
     let record_at = since + RECORD_WATCH_DELAY;
     let of_record = (small && record_at <= me.now).then(|| Watch::lock(view));
     plan(Next::Wait(watches.into_iter().chain(of_record).collect()))

@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::serve::{self, Service};
-use super::{Me, Memory, Next, Own, Plan, Want, Watch, Write, occupied};
+use super::{Me, Memory, Next, Own, Plan, Standing, Want, Watch, Write, occupied};
 use crate::contender::WaiterState;
 use crate::record::Record;
 use crate::view::{View, contender_key};
@@ -19,8 +19,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, memory: Memory<'_>) -
     if let Some(why) = occupied(view, me.session) {
         let key = view.contender_key(me.session);
         let after = view.in_place_of(me.session).map_or(0, |occupied| occupied.index);
-        let plan = Plan::blocked(view, me, memory, why);
-        return Plan { next: Next::Wait(vec![Watch { key, after }]), ..plan };
+        return Plan::new(Standing::Blocked(why), Next::Wait(vec![Watch { key, after }]));
     }
     let room = record.free() >= me.settings.slots;
     if view.is_listed() && !view.is_filtered() {
@@ -60,9 +59,9 @@ fn take_or_join(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>)
 fn join(view: &View, record: &Record, me: Me<'_>) -> Write {
     let mut draft = Draft::new(view, record.clone(), me.wall);
     draft.rejoin(&me, me.entry(WaiterState::Waiting, Vec::new()));
-    let reads = me.read_own().into_iter().chain(read_holders(view, record, me));
-    let ops = draft.write.ops.into_iter().chain(reads).collect();
-    Write { own: Own::Joins, ..Write::of(ops) }
+    let mut write = me.write(Own::Joins, draft.write.ops);
+    write.ops.extend(read_holders(view, record, me));
+    write
 }
 
 fn read_holders(view: &View, record: &Record, me: Me<'_>) -> impl Iterator<Item = Op> {

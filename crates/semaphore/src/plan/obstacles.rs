@@ -21,10 +21,7 @@ pub(super) fn conflict(view: &View, what: &NotASemaphore, owner: Option<&Session
              destroy {prefix}` deletes it; or run without --limit to acquire the lock"
         ),
         (what, _) => {
-            format!(
-                "{}; choose another prefix, or delete the key if it is not needed",
-                no_semaphore(view, what)
-            )
+            no_semaphore(view, what) + "; choose another prefix, or delete the key if it is not needed"
         }
     };
     Obstacle::other_content(owner.is_some(), why)

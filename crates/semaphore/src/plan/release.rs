@@ -5,7 +5,7 @@ use super::serve::{self, Served, Service};
 use super::{Me, Next, Own, Plan, Want, Write, lock};
 use crate::record::Record;
 use crate::sightings::Sightings;
-use crate::view::View;
+use crate::view::{Contender, View};
 use crate::{Moment, Op, SessionId};
 use std::time::Duration;
 
@@ -26,6 +26,12 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
         return lock::leave(view, me);
     }
     let own = view.contender(me.session);
+    // Guarded, since another client may offer slots at this moment. Consul's check-and-set delete of a missing key succeeds, but by then its
+    // slot indexes may have been granted again.
+    let delete = |own: &Contender| {
+        let (key, index) = (view.contender_key(me.session), own.modify_index);
+        [Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]
+    };
     let left = |write: Option<Write>| match write {
         Some(write) => Leave::Write(Write { own: Own::Leaves, ..write }),
         None => Leave::Gone,
@@ -56,9 +62,7 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
                 write.ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
             }
         }
-        let (key, index) = (view.contender_key(me.session), own.modify_index);
-        // Guarded, since another client may offer slots at this moment. Consul accepts any index for a key that is gone.
-        write.ops.extend([Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]);
+        write.ops.extend(delete(own));
         return left(Some(write));
     };
     let mut draft = Draft::new(view, record.clone(), me.wall);
@@ -70,9 +74,7 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
     } else if !draft.offer_by_name() {
         return Leave::Read(Want::All);
     }
-    if let Some(own) = own {
-        draft.delete(own);
-    }
+    draft.write.ops.extend(own.into_iter().flat_map(delete));
     left(draft.finish())
 }
 

@@ -42,13 +42,8 @@ pub(super) struct Service<'a, 's> {
 impl<'a, 's> Service<'a, 's> {
     /// Of a client that asks for slots.
     pub(super) fn of_waiter(me: Me<'a>, sightings: &'s Sightings) -> Self {
-        Self {
-            me: Some(me),
-            sightings,
-            prune_delay: Some(me.settings.prune_delay),
-            without: None,
-            now: me.now,
-        }
+        let prune_delay = Some(me.settings.prune_delay);
+        Self { me: Some(me), sightings, prune_delay, without: None, now: me.now }
     }
 
     /// Of a client that holds, or leaves.
@@ -91,10 +86,8 @@ pub(super) fn serve<'a>(mut draft: Draft<'a>, service: Service<'a, '_>) -> Serve
     for one in overdue.iter().take(MAX_SERVED) {
         draft.withdraw(one);
     }
-    let line: Vec<_> = line::in_order(view, me.map(Me::as_waiter))
-        .into_iter()
-        .filter(|one| Some(one.session) != without)
-        .collect();
+    let mut line = line::in_order(view, me);
+    line.retain(|one| Some(one.session) != without);
     let is_over = |one: &Waiter<'a>| {
         let (sight, time) = if one.asked { (Sight::Asked, ROLL_CALL) } else { (Sight::Turn, FOREIGN_TURN) };
         since(sight, one.session) + time <= now
@@ -145,12 +138,10 @@ pub(super) fn serve<'a>(mut draft: Draft<'a>, service: Service<'a, '_>) -> Serve
             is_due(now + ROLL_CALL);
         }
     }
-    let stale = {
-        let told = view.record().and_then(|record| record.hints.as_ref());
-        let waits = line.iter().any(|one| !one.asked && one.is_served_by(&draft.record));
-        let (next, _) = line::handoff_list(&draft.record, &line);
-        told.is_none_or(|hints| (hints.waiting > 0) != waits || !next.starts_with(&hints.next))
-    };
+    let told = view.record().and_then(|record| record.hints.as_ref());
+    let attends = line.iter().any(|one| !one.asked && one.is_served_by(&draft.record));
+    let (next, _) = line::handoff_list(&draft.record, &line);
+    let stale = told.is_none_or(|hints| (hints.waiting > 0) != attends || !next.starts_with(&hints.next));
     if draft.changes() || stale {
         draft.publish(&line);
     }

@@ -43,11 +43,9 @@ pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_
             others.write_own(&me, wish);
         }
         others.publish(&line);
-    } else if first && !others.asks_anyone() {
+    } else if first && others.write.asked.is_empty() {
         let mut takes = Draft::new(view, record, me.wall);
-        takes.prune(
-            view.record().into_iter().flat_map(|record| &record.holders).filter(|one| !others.holds(one)),
-        );
+        takes.prune(view.holders().into_iter().filter(|one| !others.holds(one)));
         if takes.take_free(&me) {
             takes.publish(&line);
             takes.write.joint = true;

@@ -22,9 +22,8 @@ pub(super) fn wait(view: &View, record: Record, own: &Contender, me: Me<'_>, mem
         // Its slots were taken from it, or an offer is none any more; or others have asked for a sign of life.
         let mut draft = Draft::new(view, record, me.wall);
         draft.write_own(&me, me.entry(WaiterState::Waiting, Vec::new()));
-        let ops = draft.write.ops.into_iter().chain(me.read_own()).collect();
         let own = if is_asked { Own::Answers } else { Own::Joins };
-        return Plan::waits(false, Next::Write(Write { own, ..Write::of(ops) }));
+        return Plan::waits(false, Next::Write(me.write(own, draft.write.ops)));
     }
     follow(view, &record, own, me, memory)
 }
@@ -41,13 +40,10 @@ pub(crate) fn wake(own: &Contender, me: Me<'_>) -> Option<Write> {
     }
     let is_asked = entry.asked && entry.state == WaiterState::Waiting;
     accept::offered(own, me).or_else(|| {
-        let (key, value) = (
-            contender_key(&me.settings.prefix, me.session),
-            me.entry(WaiterState::Waiting, Vec::new()).encode(),
-        );
-        let write = Op::Cas { key, value, flags: own.flags, index: own.modify_index };
-        let write = Write::of(std::iter::once(write).chain(me.read_own()).collect());
-        is_asked.then_some(Write { own: Own::Answers, ..write })
+        let key = contender_key(&me.settings.prefix, me.session);
+        let value = me.entry(WaiterState::Waiting, Vec::new()).encode();
+        let answer = Op::Cas { key, value, flags: own.flags, index: own.modify_index };
+        is_asked.then(|| me.write(Own::Answers, [answer]))
     })
 }
 
@@ -58,7 +54,8 @@ pub(crate) fn wake(own: &Contender, me: Me<'_>) -> Option<Write> {
 fn follow(view: &View, record: &Record, own: &Contender, me: Me<'_>, memory: Memory<'_>) -> Plan {
     let room = record.free() >= me.settings.slots;
     let all = Plan::waits(room, Next::Read(Want::All));
-    let waits = Plan::waits(room, Next::Wait(Watch::contender(view, me.session).into_iter().collect()));
+    let watches: Vec<_> = Watch::contender(view, me.session).into_iter().collect();
+    let waits = Plan::waits(room, Next::Wait(watches.clone()));
     let Some(hints) = &record.hints else { return all };
     let wish = me.entry(WaiterState::Waiting, Vec::new());
     let changed = own.entry.as_ref().is_none_or(|stored| !stored.agrees(&wish));
@@ -69,12 +66,9 @@ fn follow(view: &View, record: &Record, own: &Contender, me: Me<'_>, memory: Mem
     if changed || passes || came_again || memory.sets_limit(record, me) || me.settings.try_once() {
         return all;
     }
-    let looks = join::looks(record, me.session);
-    if looks.iter().any(|holder| view.is_missing(holder)) {
-        return all;
-    }
+    let dead = join::looks(record, me.session).iter().any(|holder| view.is_missing(holder));
     let due = memory.sightings.first_due(me.settings.prune_delay);
-    if due.is_some_and(|at| at <= me.now) {
+    if dead || due.is_some_and(|at| at <= me.now) {
         return all;
     }
     let waits = waits.again(due);
@@ -90,9 +84,7 @@ fn follow(view: &View, record: &Record, own: &Contender, me: Me<'_>, memory: Mem
     }
     match (acts, record.free() > 0) {
         // Other clients may have arrived at the same time, and one of them is enough.
-        (false, _) => {
-            Plan { next: Next::Yield(Watch::contender(view, me.session).into_iter().collect()), ..waits }
-        }
+        (false, _) => Plan { next: Next::Yield(watches), ..waits },
         (true, true) => all,
         (true, false) => Plan { next: Next::Write(announce(view, record, me)), ..waits },
     }
@@ -158,11 +150,7 @@ pub(super) fn watches(
     }
     let ahead = line.iter().take_while(|one| one.session != me.session);
     let ahead = ahead.filter(|one| one.kind != Kind::Foreign).last();
-    let other = match (ahead, left_to) {
-        (Some(ahead), _) => Watch::contender(view, ahead.session),
-        (None, Some(turn)) => Watch::contender(view, turn.session),
-        (None, None) => None,
-    };
+    let other = ahead.or(left_to).and_then(|one| Watch::contender(view, one.session));
     // A group has to see each slot that becomes free.
     let record = (ahead.is_none() || me.together.is_some()).then(|| Watch::lock(view));
     let record = record.filter(|_| view.lock_index() > 0);

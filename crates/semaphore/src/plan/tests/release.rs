@@ -84,7 +84,7 @@ fn a_share_of_the_slots_is_released() {
 fn offers_are_passed_on_by_a_client_that_has_left() {
     let view = listed(vec![lock_of(1, &["b"], &["c"], 1), offered("b", 60), waits("c", 3)]);
     let mut sightings = Sightings::default();
-    sightings.note_offer(id("b"), 60, NOW);
+    sightings.note(crate::sightings::Sight::Offer, &id("b"), 60, NOW);
     let pass = |now| pass_on(&view, &sightings, Some(Duration::ZERO), "", now);
     assert_eq!(pass(NOW), (None, Some(NOW + OFFER_PATIENCE)));
     let (write, again) = pass(NOW + OFFER_PATIENCE);
