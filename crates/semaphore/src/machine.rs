@@ -364,6 +364,7 @@ impl Machine {
     fn reacquire(&mut self, now: Moment) {
         self.state = State::begin(now);
         self.past = Past::default();
+        self.known.yields_over = false;
         self.known.want(Want::Some(Vec::new()));
     }
 
