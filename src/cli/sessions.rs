@@ -274,7 +274,7 @@ a        held   2         vm pid 7  2m1s  vm    30s
             "state": "dead", "health": "live", "slots": 1, "slot_indexes": [0], "priority": 2, "since": "2026-01-02T03:04:05Z",
             "age_seconds": null,
             "who": {"host": "vm", "pid": 7}, "body": null, "foreign": false, "evicted_by": null, "keys": ["p/a"],
-            "position": null, "passed_over": null, "together": [],
+            "position": null, "passed_over": null, "asked": false, "together": [],
         });
         assert_eq!(dead, expected);
     }

@@ -189,7 +189,7 @@ fn no_field_is_left_out_of_the_json() {
             "state": "held", "health": "live", "slots": 1, "slot_indexes": [1], "priority": 0, "since": "2026-01-02T03:01:52Z",
             "age_seconds": 133,
             "who": {"pod": "batch-7", "node": "n1"}, "body": null, "foreign": false, "evicted_by": null, "keys": ["p/b"],
-            "position": null, "passed_over": null, "together": [],
+            "position": null, "passed_over": null, "asked": false, "together": [],
         })
     );
     // Every waiter has a session: if one is not shown, a dead holder's may be hidden too.
