@@ -248,7 +248,7 @@ fn an_acquire_group_fits_into_one_transaction() {
     };
     refused(both("together", 5000, 5000), "acquire");
     assert!(both("independently", 5000, 5000).unwrap().warnings.is_empty());
-    assert!(both("together", 4000, 4000).unwrap().warnings.is_empty());
+    assert!(both("together", 3500, 3500).unwrap().warnings.is_empty());
     // The group fits alone, but not when other holders have all slots that the limits allow.
     let warnings = both("together", 1, 5000).unwrap().warnings;
     assert!(warnings.len() == 1 && warnings[0].contains("acquire"), "{warnings:?}");
