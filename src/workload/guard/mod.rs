@@ -123,7 +123,8 @@ pub async fn run(start: Start) -> io::Result<()> {
             // Whoever reads the output of the agent must not wait for the guard.
             leave_standard_streams()?;
         }
-        release::in_time(*holdings, duty).await;
+        let told = async { while signals.next().await.is_some_and(|signal| !signals::ends(signal)) {} };
+        release::in_time(*holdings, duty, told).await;
     }
     Ok(())
 }

@@ -41,24 +41,36 @@ pub(super) enum Duty {
 }
 
 /// Does its duty within [`MAX_TIME`], or [`MAX_TENDING`]. What is left then ends with the session's TTL, or is passed on by others, as without a guard.
-pub(super) async fn in_time(holdings: Holdings, duty: Duty) {
+/// Once it is `told` to end, it sees to no offer any more.
+pub(super) async fn in_time(holdings: Holdings, duty: Duty, told: impl Future<Output = ()>) {
     let was_killed = matches!(duty, Duty::Everything);
     let time = if was_killed { MAX_TIME } else { MAX_TENDING };
     let (done, over) = oneshot::channel();
+    let (tends, untended) = oneshot::channel();
     // On a thread of its own: reading certificates and tokens may hang on a dead file system.
     let worker = std::thread::Builder::new().spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let released = runtime
             .map_err(|error| error.to_string())
-            .and_then(|it| it.block_on(release(&holdings, duty, time)));
+            .and_then(|it| it.block_on(release(&holdings, duty, time, untended)));
         // After the timeout the receiver is gone.
         let _ = done.send(released);
     });
     let released = match worker {
-        Ok(_detached) => timeout(time, over).await.map_or_else(
-            |_late| Err(format!("the release took longer than {time:?}")),
-            |ended| ended.unwrap_or_else(|_gone| Err("the release failed".to_owned())),
-        ),
+        Ok(_detached) => {
+            let mut over = std::pin::pin!(timeout(time, over));
+            let ended = tokio::select! {
+                ended = &mut over => ended,
+                () = told, if !was_killed => {
+                    drop(tends);
+                    over.await
+                }
+            };
+            ended.map_or_else(
+                |_late| Err(format!("the release took longer than {time:?}")),
+                |ended| ended.unwrap_or_else(|_gone| Err("the release failed".to_owned())),
+            )
+        }
         Err(error) => Err(error.to_string()),
     };
     match released {
@@ -71,7 +83,12 @@ pub(super) async fn in_time(holdings: Holdings, duty: Duty) {
     }
 }
 
-async fn release(holdings: &Holdings, duty: Duty, time: Duration) -> Result<(), String> {
+async fn release(
+    holdings: &Holdings,
+    duty: Duty,
+    time: Duration,
+    untended: oneshot::Receiver<()>,
+) -> Result<(), String> {
     let ends = Instant::now() + time - LOGOUT_TIMEOUT;
     let settings = holdings.settings().map_err(|error| error.to_string())?;
     let client = Client::new(&settings, Arc::new(Unobserved)).map_err(|error| error.to_string())?;
@@ -93,7 +110,10 @@ async fn release(holdings: &Holdings, duty: Duty, time: Duration) -> Result<(), 
     // session of the client that made them.
     let destroyed = client.within(SESSION_TIMEOUT).session_destroy(&holdings.session).await;
     // What is late is passed on by others.
-    let _ = timeout_at(ends, see_to(&client, offers)).await;
+    tokio::select! {
+        _ = timeout_at(ends, see_to(&client, offers)) => {}
+        _ = untended => {}
+    }
     let logged_out = match holdings.logs_out() {
         // Last, since the requests before need the token.
         true => client.within(LOGOUT_TIMEOUT).logout().await,

@@ -4,7 +4,7 @@
 
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use slotkeeper::internals::log_events::DRAIN_STARTED;
 
 use super::job::{Job, run};
@@ -12,7 +12,7 @@ use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::is_running;
 use crate::support::freezer::Freezer;
-use crate::support::life::MEEK;
+use crate::support::life::{MEEK, now};
 use crate::support::processes;
 use crate::wait_for;
 
@@ -70,6 +70,25 @@ fn the_exit_code_and_the_end_of_the_output_do_not_wait_for_a_stopped_waiter() {
     wait_for("the end of the guard", || !lives(guard));
     assert!(operator.session(&session).is_none(), "the guard has ended it");
     assert_served(&operator, line);
+}
+
+#[test]
+fn a_guard_that_sees_to_an_offer_ends_at_once_when_it_is_told() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut first = Job::live(&consul.address(), &ONE, MEEK);
+    first.await_life();
+    let line = waiters(&consul, &operator);
+    line[1].signal(Signal::STOP);
+    let (guard, session) = (first.guard(), operator.holders("p/one").remove(0));
+    first.signal(Signal::TERM);
+    assert_eq!(first.code(), Some(143), "{}", first.log());
+    assert!(lives(guard), "nobody accepts the offer");
+    let told = now();
+    kill_process(guard, Signal::TERM).unwrap();
+    wait_for("the end of the guard", || !lives(guard));
+    assert!(now() - told < 10.0, "it would have seen to the offer for 30 s");
+    assert!(operator.session(&session).is_none(), "it has ended the session");
 }
 
 #[test]
