@@ -198,7 +198,7 @@ impl Agent {
     }
 
     /// Whether all slots are released, and some of them are not accepted by those to whom they were offered.
-    pub(super) fn only_tends(&self) -> bool {
+    pub(super) fn only_awaits_takers(&self) -> bool {
         let mut machines = self.own.keeper.machines();
         machines.all(Machine::is_gone) && self.own.keeper.machines().any(Machine::owes)
     }

@@ -332,7 +332,7 @@ impl Agent {
                 return Ok(self.finish().await);
             }
             let is_left = self.ending.drain().is_some() && !self.is_released();
-            if self.ending.abandon(now, is_left, !self.only_tends()) {
+            if self.ending.abandon(now, is_left, !self.only_awaits_takers()) {
                 self.own.keeper.abandon(now);
                 self.leases.abandon(now);
                 self.unpublished = Unpublished::All;

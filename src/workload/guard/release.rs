@@ -46,13 +46,13 @@ pub(super) async fn in_time(holdings: Holdings, duty: Duty, told: impl Future<Ou
     let was_killed = matches!(duty, Duty::Everything);
     let time = if was_killed { MAX_TIME } else { MAX_TENDING };
     let (done, over) = oneshot::channel();
-    let (tends, untended) = oneshot::channel();
+    let (stop, stopped) = oneshot::channel();
     // On a thread of its own: reading certificates and tokens may hang on a dead file system.
     let worker = std::thread::Builder::new().spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let released = runtime
             .map_err(|error| error.to_string())
-            .and_then(|it| it.block_on(release(&holdings, duty, time, untended)));
+            .and_then(|it| it.block_on(release(&holdings, duty, time, stopped)));
         // After the timeout the receiver is gone.
         let _ = done.send(released);
     });
@@ -62,7 +62,7 @@ pub(super) async fn in_time(holdings: Holdings, duty: Duty, told: impl Future<Ou
             let ended = tokio::select! {
                 ended = &mut over => ended,
                 () = told, if !was_killed => {
-                    drop(tends);
+                    drop(stop);
                     over.await
                 }
             };
@@ -87,7 +87,7 @@ async fn release(
     holdings: &Holdings,
     duty: Duty,
     time: Duration,
-    untended: oneshot::Receiver<()>,
+    stopped: oneshot::Receiver<()>,
 ) -> Result<(), String> {
     let ends = Instant::now() + time - LOGOUT_TIMEOUT;
     let settings = holdings.settings().map_err(|error| error.to_string())?;
@@ -112,7 +112,7 @@ async fn release(
     // What is late is passed on by others.
     tokio::select! {
         _ = timeout_at(ends, see_to(&client, offers)) => {}
-        _ = untended => {}
+        _ = stopped => {}
     }
     let logged_out = match holdings.logs_out() {
         // Last, since the requests before need the token.

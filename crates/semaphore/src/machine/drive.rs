@@ -8,8 +8,7 @@ use crate::notice::{LossReason, Notice};
 use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Watch, Write};
 use crate::settings::OnLost;
 use crate::timing::{
-    CAS_RETRY_WAIT, LOOK_GRACE, LOOK_WINDOW, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_CONFIRM_INTERVAL,
-    MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE, WATCH_DELAY,
+    LOOK_GRACE, LOOK_WINDOW, MAX_CONFIRM_INTERVAL, MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE, WATCH_DELAY,
 };
 use crate::view::{View, contender_key, lock_key};
 use crate::{Moment, Obstacle, SessionId};
@@ -120,7 +119,7 @@ impl Machine {
         if self.owed.deadline().is_some_and(|until| until <= cx.now) {
             // A client that has left has nothing else to do, and owes them until it has looked.
             let rests = self.intent() == Intent::Rest;
-            if rests && self.known.wanted() != Some(&Want::All) && self.owed.tires() {
+            if rests && self.known.wanted() != Some(&Want::All) && self.owed.gives_up() {
                 self.timers.clear(Timer::Again);
                 self.owed.clear();
             } else {
@@ -371,41 +370,6 @@ impl Machine {
         self.watches.want(watches, &self.name, cx);
     }
 
-    /// A client that has left sees to the offers that it made, also when its session has ended.
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        if self.known.wanted() == Some(&Want::All) {
-            self.known.take_want();
-            cx.out.push_back(Command::List { name: self.name.clone() });
-            self.in_flight = InFlight::Reading { want: Want::All, look: false };
-            return;
-        }
-        let Some(view) = self.known.take_seen() else { return };
-        self.known.decided_by_listing = true;
-        if view.is_listed() {
-            let wall = cx.wall.text(cx.now);
-            let (write, _) =
-                plan::pass_on(&view, &self.known.sightings, Some(self.settings.prune_delay), &wall, cx.now);
-            if let Some(write) = write {
-                return self.commit(write, cx);
-            }
-        }
-        self.watch_takers(cx);
-    }
-
-    pub(super) fn watch_takers(&mut self, cx: &mut Context<'_>) {
-        let watches = self.owed.watches(&self.settings.prefix).collect();
-        self.watch(watches, cx);
-    }
-
-    /// A consistent read shows that the slots are no longer held.
-    fn conclude_loss(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        // An eviction deletes no `.lock` and no key of a lock.
-        let is_missing = view.lock == crate::LockKeyState::Missing;
-        let was_listed = is_missing || view.slots_of(session) == self.settings.slots;
-        let contender_gone = was_listed && view.contender(session).is_none();
-        self.lose(if contender_gone { LossReason::ContenderGone } else { LossReason::Evicted }, cx);
-    }
-
     pub(super) fn hold(&mut self, grant: Grant, cx: &mut Context<'_>) {
         let Some(acquiring) = self.state.acquiring().cloned() else { return };
         let Some(session) = cx.session.cloned() else { return };
@@ -533,17 +497,5 @@ impl Machine {
             self.begin(grant, cx);
             self.known.decide_by_last();
         }
-    }
-
-    /// Waits after a check-and-set that came too late: longer if more clients may be writing. Holders that were granted their slots
-    /// together may leave together.
-    pub(super) fn delay_retry(&mut self, cx: &mut Context<'_>) {
-        let taken = self.view().and_then(View::record).map_or(1, crate::Record::taken);
-        let own = self.view().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
-        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
-        let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
-        let longest = self.contention.next(CAS_RETRY_WAIT, cx.rng).mul_f64(others);
-        let pause = jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng);
-        self.timers.set(Timer::Retry, cx.now + pause);
     }
 }

@@ -87,4 +87,13 @@ impl Machine {
         });
         self.state.take_slot(cx.now).or(found)
     }
+
+    /// A consistent read shows that the slots are no longer held.
+    pub(super) fn conclude_loss(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        // An eviction deletes no `.lock` and no key of a lock.
+        let is_missing = view.lock == crate::LockKeyState::Missing;
+        let was_listed = is_missing || view.slots_of(session) == self.settings.slots;
+        let contender_gone = was_listed && view.contender(session).is_none();
+        self.lose(if contender_gone { LossReason::ContenderGone } else { LossReason::Evicted }, cx);
+    }
 }

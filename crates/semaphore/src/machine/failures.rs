@@ -1,12 +1,13 @@
 //! The requests of a machine that fail at present, and when they are retried.
 
 use super::{Context, Intent, LeaveReason, Machine, Timer};
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, jittered};
 use crate::command::{Failure, FailureKind};
 use crate::failing::Failing;
 use crate::notice::Notice;
 use crate::plan::Want;
-use crate::timing::FAILURE_RETRY_WAIT;
+use crate::timing::{CAS_RETRY_WAIT, FAILURE_RETRY_WAIT, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS};
+use crate::view::View;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
@@ -88,5 +89,17 @@ impl Machine {
         if is_news {
             cx.notify(Notice::Failing { name: Some(self.name.clone()), failure });
         }
+    }
+
+    /// Waits after a check-and-set that came too late: longer if more clients may be writing. Holders that were granted their slots
+    /// together may leave together.
+    pub(super) fn delay_retry(&mut self, cx: &mut Context<'_>) {
+        let taken = self.view().and_then(View::record).map_or(1, crate::Record::taken);
+        let own = self.view().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
+        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
+        let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
+        let longest = self.contention.next(CAS_RETRY_WAIT, cx.rng).mul_f64(others);
+        let pause = jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng);
+        self.timers.set(Timer::Retry, cx.now + pause);
     }
 }

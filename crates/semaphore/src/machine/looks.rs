@@ -1,15 +1,15 @@
 //! What a machine does for others besides its own turn: it sees to the offers that it has made, and looks whether the queue is served.
 //!
 //! A waiter that is served by others needs somebody who lives. So some waiters of each queue, chosen by chance, watch the names below its
-//! prefix: a session that ends changes them. All together they look about as often, however many wait. The others read a few keys now
-//! and then. Each waiter looks once more before its wait ends.
+//! prefix: a session that ends changes them. The others read a few keys now and then. Each waiter looks once more before its wait ends.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{Context, Machine, Timer};
+use super::{Context, InFlight, Machine, Timer};
 use crate::backoff::jittered;
-use crate::plan::{self, Watch};
+use crate::command::Command;
+use crate::plan::{self, Want, Watch};
 use crate::timing::{LAST_LOOK, LOOK_PAUSE, MAX_LIST_INTERVAL, MAX_OBSERVERS, OFFER_PATIENCE, WATCH_DELAY};
 use crate::view::{View, contender_key};
 use crate::{Moment, SessionId};
@@ -54,7 +54,7 @@ impl Owed {
     }
 
     /// Whether a client that has left has looked after them often enough: nobody seems to live.
-    pub(super) fn tires(&mut self) -> bool {
+    pub(super) fn gives_up(&mut self) -> bool {
         self.rounds += 1;
         self.rounds > MAX_ROUNDS
     }
@@ -91,6 +91,32 @@ enum Stage {
 }
 
 impl Machine {
+    /// A client that has left sees to the offers that it made, also when its session has ended.
+    pub(super) fn tend(&mut self, cx: &mut Context<'_>) {
+        if self.known.wanted() == Some(&Want::All) {
+            self.known.take_want();
+            cx.out.push_back(Command::List { name: self.name.clone() });
+            self.in_flight = InFlight::Reading { want: Want::All, look: false };
+            return;
+        }
+        let Some(view) = self.known.take_seen() else { return };
+        self.known.decided_by_listing = true;
+        if view.is_listed() {
+            let wall = cx.wall.text(cx.now);
+            let (write, _) =
+                plan::pass_on(&view, &self.known.sightings, Some(self.settings.prune_delay), &wall, cx.now);
+            if let Some(write) = write {
+                return self.commit(write, cx);
+            }
+        }
+        self.watch_takers(cx);
+    }
+
+    pub(super) fn watch_takers(&mut self, cx: &mut Context<'_>) {
+        let watches = self.owed.watches(&self.settings.prefix).collect();
+        self.watch(watches, cx);
+    }
+
     /// Follows a waiter's looks: when the next one is due, or that it is time to observe.
     pub(super) fn plan_looks(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if let Some(ends) = self.times_out_at().filter(|_| !self.looks.plans_last) {
