@@ -40,7 +40,7 @@ COPY config/slotkeeper.schema.json config/
 ARG REVISION=unknown
 # Cargo compares times: copied sources that are older than the layer of the dependencies would not be compiled.
 RUN find src crates \( -path '*src/main.rs' -o -path '*src/lib.rs' \) -exec touch {} + \
-    && SLOTKEEPER_REVISION="$REVISION" cargo build --release --locked -p slotkeeper \
+    && BUILD_REVISION="$REVISION" cargo build --release --locked -p slotkeeper \
     && mv target/*-musl/release/slotkeeper /slotkeeper \
     && mkdir /run/slotkeeper
 

@@ -5,14 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-env-changed=SLOTKEEPER_REVISION");
-    // `cargo run` passes the variable on to the program, which warns of unknown variables of its own prefix.
-    if let Ok(revision) = std::env::var("SLOTKEEPER_REVISION") {
-        return println!("cargo::rustc-env=BUILD_REVISION={revision}");
-    }
+    // The name has no prefix of slotkeeper's: `cargo run` passes the variable on to the program, which warns of unknown variables with it.
+    println!("cargo::rerun-if-env-changed=BUILD_REVISION");
+    let is_told = std::env::var_os("BUILD_REVISION").is_some();
     let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     // A package, or sources that are a part of another repository, have no `.git` of their own.
-    if !is_release || !Path::new(".git").exists() {
+    if is_told || !is_release || !Path::new(".git").exists() {
         return;
     }
     let git = |arguments: &[&str]| {
