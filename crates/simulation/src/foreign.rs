@@ -6,6 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::consul::{Consul, SEMAPHORES, TTL};
+use serde_json::{Map, Value};
 use slotkeeper_consul_dev::store::kv::Write;
 use slotkeeper_consul_dev::store::session::SessionId;
 use slotkeeper_semaphore::{Form, Moment, Record, SessionId as Id, View};
@@ -173,12 +174,19 @@ impl Foreign {
     }
 
     fn write(&self, mut record: Record, index: u64, consul: &mut Consul, now: Moment) -> bool {
-        if !self.keeps {
-            record.hints = None;
+        record.hints = None;
+        let (key, flags) = (format!("{NAME}/.lock"), record.flags());
+        let mut value = record.encode();
+        if let (true, Some(stored)) = (self.keeps, consul.store.key(&key).found) {
+            let mut fields: Map<String, Value> = serde_json::from_slice(&stored.value).unwrap_or_default();
+            // Its holders could be those of an earlier record, whose hints would hold again. That is a documented limit.
+            if let Some(hints) = fields.get_mut("slotkeeper") {
+                hints["of"] = 0.into();
+            }
+            fields.extend(serde_json::from_slice::<Map<_, _>>(&value).expect("a record is an object"));
+            value = serde_json::to_vec(&fields).expect("JSON");
         }
-        let key = format!("{NAME}/.lock");
-        let write = Write { key, value: record.encode().into(), flags: record.flags() };
-        consul.store.cas(write, index, now)
+        consul.store.cas(Write { key, value: value.into(), flags }, index, now)
     }
 }
 

@@ -279,20 +279,25 @@ impl Machine {
                     self.begin(Grant { token: token.or(Some(index)), indexes }, cx);
                 }
             }
-            Own::Answers => {
-                // Others were asked too, and whoever has asked decides when they have answered.
-                self.known.take_seen();
-                self.known.decided_by_listing = true;
-                self.timers.set(Timer::Again, cx.now + jittered(ROLL_CALL * 3, 0.5, cx.rng));
-                let own = self.view().and_then(|view| plan::Watch::contender(view, &session));
-                self.watch(own.into_iter().collect(), cx);
+            Own::Answers | Own::Leaves | Own::Joins | Own::Stays => {
+                // What comes next is decided when those that were asked have had their time. Meanwhile the own key may tell of an offer.
+                let answers = write.own == Own::Answers;
+                if answers {
+                    // Whoever has asked decides first.
+                    self.timers.set(Timer::Again, cx.now + jittered(ROLL_CALL * 3, 0.5, cx.rng));
+                }
+                if answers || write.asks {
+                    self.known.take_seen();
+                    self.known.decided_by_listing = true;
+                    if self.state.acquiring().is_some() {
+                        let own = self.view().and_then(|view| plan::Watch::contender(view, &session));
+                        self.watch(
+                            own.into_iter().chain(self.owed.watches(&self.settings.prefix)).collect(),
+                            cx,
+                        );
+                    }
+                }
             }
-            Own::Leaves | Own::Joins | Own::Stays if write.asks => {
-                // What comes next is decided when those that were asked have had their time.
-                self.known.take_seen();
-                self.known.decided_by_listing = true;
-            }
-            Own::Leaves | Own::Joins | Own::Stays => {}
         }
     }
 

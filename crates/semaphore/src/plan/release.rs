@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use super::serve::{self, Served, Service};
 use super::{Me, Next, Own, Plan, Want, Write, lock};
+use crate::contender::WaiterState;
 use crate::record::Record;
 use crate::sightings::Sightings;
 use crate::view::{Contender, View};
@@ -97,6 +98,10 @@ pub fn pass_on(
 pub(super) fn give_up(view: &View, record: Record, me: Me<'_>) -> Plan {
     let mut draft = Draft::new(view, record, me.wall);
     draft.release(me.session);
+    if view.contender(me.session).is_some_and(|own| own.state() == Some(WaiterState::Offered)) {
+        // An acceptance by an earlier process may still be under way.
+        draft.write_own(&me, me.entry(WaiterState::Waiting, Vec::new()));
+    }
     let room = draft.record.free() >= me.settings.slots;
     Plan::waits(room, draft.finish().map_or(Next::Read(Want::All), Next::Write))
 }

@@ -13,10 +13,12 @@ pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_
     if !view.is_listed() || view.is_filtered() {
         return Plan::waits(false, Next::Read(Want::All));
     }
+    // It is set at once, not by the write that has to wait for the other members.
+    let sets = memory.sets_limit(&record, me);
     memory.set_limit(&mut record, me);
     let own = view.contender(me.session);
     let enqueues = me.together.is_some_and(|together| together.step == GroupStep::Enqueue);
-    if enqueues && !memory.sets_limit(&record, me) {
+    if enqueues && !sets {
         let mut draft = Draft::new(view, record, me.wall);
         draft.rejoin(&me, me.entry(WaiterState::Waiting, Vec::new()));
         // It leaves free slots alone while other members lack theirs, and a newcomer takes what `.lock` counts no waiter for.
@@ -43,7 +45,7 @@ pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_
             others.write_own(&me, wish);
         }
         others.publish(&line);
-    } else if first && others.write.asked.is_empty() {
+    } else if first && !sets && others.write.asked.is_empty() {
         let mut takes = Draft::new(view, record, me.wall);
         takes.prune(view.holders().into_iter().filter(|one| !others.holds(one)));
         if takes.take_free(&me) {
