@@ -120,7 +120,7 @@ impl Keeper {
         if !self.removed.contains(name) {
             self.removed.push(name.clone());
         }
-        self.with(name, now, |machine, _| machine.leave());
+        self.with(name, now, |machine, _| machine.leave(now));
         self.settle(now);
     }
 
@@ -155,7 +155,7 @@ impl Keeper {
     pub fn drain(&mut self, now: Moment) {
         (self.ending, self.draining) = (true, true);
         self.each(self.names(), now, |machine, _| {
-            machine.leave();
+            machine.leave(now);
             machine.workload_stopped();
         });
         self.settle(now);

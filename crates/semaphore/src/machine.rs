@@ -13,7 +13,7 @@ use super::settings::{LimitPolicy, Settings};
 use super::single::SingleKeyLock;
 use super::view::View;
 use super::{Moment, SessionId};
-use crate::timing::{LATE_WRITE, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT};
+use crate::timing::{LATE_WRITE, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, RELEASE_STEP, TRY_ONCE_TIMEOUT};
 
 mod answers;
 mod context;
@@ -340,11 +340,15 @@ impl Machine {
         self.past.token
     }
 
-    /// Leaves, in whatever state.
-    pub(super) fn leave(&mut self) {
-        if self.wants_slot() {
-            self.start_leaving(LeaveReason::Released);
+    /// Leaves, in whatever state. Holders that one write served may all leave now: one writes after the other.
+    pub(super) fn leave(&mut self, now: Moment) {
+        if !self.wants_slot() {
+            return;
         }
+        let own = self.state.slot().and_then(|slot| self.view()?.entry_of(&slot.session));
+        let turn = own.and_then(|own| own.indexes.first()?.checked_rem(own.beside?));
+        self.start_leaving(LeaveReason::Released);
+        self.timers.set(Timer::Retry, turn.filter(|turn| *turn > 0).map(|turn| now + RELEASE_STEP * turn));
     }
 
     /// Gives up slots that are not held. A slot of an earlier process is looked at first, as a workload may run on it.

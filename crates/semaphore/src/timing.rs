@@ -38,6 +38,8 @@ pub(crate) const LOOK_GRACE: Duration = Duration::from_millis(500);
 
 // Lost check-and-sets, and failed requests.
 
+/// Of holders that one write served, each leaves so much later than the one before, if all leave at the same time.
+pub(crate) const RELEASE_STEP: Duration = Duration::from_millis(5);
 /// The wait after a lost check-and-set, for each client that may be writing at that time: each of those that were granted
 /// their slots by one write, or else the root of the slots that are held.
 pub(crate) const CAS_RETRY_WAIT: (Duration, Duration) = (Duration::from_millis(3), Duration::from_secs(2));

@@ -182,6 +182,7 @@ impl Machine {
                     self.known.decide_by_listing(cx.now);
                 }
                 Intent::Hold => self.known.want(Want::All),
+                Intent::Leave(_) if is_news => self.known.want(Want::Some(Vec::new())),
                 Intent::Leave(_) | Intent::Rest => {}
             };
         }

@@ -137,6 +137,22 @@ fn a_waiter_withdraws_an_offer_whose_taker_and_giver_are_dead() {
 }
 
 #[test]
+fn of_holders_that_one_write_served_each_leaves_a_moment_after_the_one_before() {
+    let mut game = waiter(start(&["a"]));
+    let served = key_with("a", "me", WaiterState::Offered, |entry| {
+        (entry.indexes, entry.beside) = (vec![5], Some(3));
+    });
+    game.change(vec![("a/.lock", Some(lock("a", 6, &["me"], &[]))), ("a/x", None), ("a/me", Some(served))]);
+    assert!(game.holds("a"));
+    let end = game.now;
+    game.keeper.remove(&"a".into(), end);
+    game.passes(end + Duration::from_millis(9));
+    assert_eq!(game.record(), "me | ");
+    game.passes(end + Duration::from_millis(10));
+    assert_eq!(game.record(), " | ");
+}
+
+#[test]
 fn a_waiter_looks_before_its_wait_ends() {
     let wait = Some(Duration::from_secs(4));
     let semaphores = vec![("a".into(), Settings { wait, ..settings("a") })];
