@@ -105,6 +105,10 @@ impl Model for Game {
         if self.depth == 0 && self.crashes > 0 {
             properties.push(sometimes("a dead holder is pruned", |_, state| state.pruned()));
         }
+        // Within as many steps of time, the session of a dead taker still lives.
+        if self.depth == 0 && self.crashes > 0 && self.lulls > 3 {
+            properties.push(sometimes("an offer is taken back", |_, state| state.withdrawn()));
+        }
         properties
     }
 }
@@ -170,6 +174,7 @@ fn two_agents_in_every_order() {
 #[test]
 fn two_agents_with_a_crash_and_a_loss() {
     play(Game { crashes: 1, settled: 1, ..TWO });
+    play(Game { crashes: 1, lulls: 4, prompt: true, settled: 2, ..TWO });
     play(Game { losses: 1, prompt: true, depth: 16, ..TWO });
     play(Game { losses: 1, settled: 2, depth: 16, ..TWO });
     play(Game { crashes: 1, returns: true, prompt: true, settled: 1, depth: 24, ..TWO });
@@ -208,6 +213,9 @@ fn three_agents_with_a_crash_and_a_loss() {
     play(Game { crashes: 1, settled: 3, depth: 14, ..THREE });
     play_larger(&[
         Game { crashes: 1, settled: 3, ..THREE },
+        // Two find the offer to a dead taker; or one alone, as who made it has died too.
+        Game { crashes: 1, lulls: 4, settled: 3, ..THREE },
+        Game { crashes: 2, lulls: 6, settled: 3, ..THREE },
         Game { crashes: 1, settled: 2, ..THREE },
         Game { crashes: 1, limit: 2, settled: 2, ..THREE },
         Game { losses: 1, settled: 3, ..THREE },

@@ -8,7 +8,7 @@ use crate::model::agent::{Agent, Life, START};
 use crate::model::digest::digest;
 use crate::model::game::Game;
 use crate::rules;
-use slotkeeper_semaphore::{Listing, Moment, Name, Notice, Phase, SessionId, View};
+use slotkeeper_semaphore::{Contender, Listing, Moment, Name, Notice, Phase, SessionId, View};
 
 /// The history that the rules need in addition to the state.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,8 @@ pub(super) struct Judge {
 pub(super) struct Step {
     granted_to_waiter: bool,
     pruned: bool,
+    /// By a client that lives, from one that may live.
+    withdrawn: bool,
 }
 
 impl State {
@@ -81,6 +83,8 @@ impl State {
         granted.retain(|(of, holder), _| {
             let stays = *of != name || holders.contains(holder);
             step.pruned |= !stays && before.contender(holder).is_none();
+            let waits = after.contender(holder).is_some_and(Contender::is_asked);
+            step.withdrawn |= !stays && waits;
             stays
         });
         for holder in holders {
@@ -212,6 +216,10 @@ impl State {
 
     pub(in crate::model) fn granted_to_waiter(&self) -> bool {
         self.judge.step.granted_to_waiter
+    }
+
+    pub(in crate::model) fn withdrawn(&self) -> bool {
+        self.judge.step.withdrawn
     }
 
     pub(in crate::model) fn pruned(&self) -> bool {
