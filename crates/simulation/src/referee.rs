@@ -178,7 +178,8 @@ impl Referee {
         self.check_prunes(by, now);
         self.note_room(now);
         if !self.game.chaos.deceives() {
-            self.keep(rules::order(&self.before, &self.after));
+            let is_writer = |session: &SessionId| by.is_some_and(|by| by.sessions.contains(session));
+            self.keep(rules::order(&self.before, &self.after, &is_writer));
         }
         if self.game.chaos.spoil == 0.0 {
             self.keep(rules::numbers(&self.after));

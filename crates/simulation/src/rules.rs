@@ -59,13 +59,17 @@ pub(super) fn record(before: &impl Sight, after: &impl Sight) -> Result<(), Stri
 
 /// No waiting agent acquires a slot before a waiter ahead of it that could have it. A client that never waited took a slot that was
 /// free with an empty queue a moment before; it may pass waiters that joined since.
-pub(super) fn order(before: &impl Sight, after: &impl Sight) -> Result<(), String> {
+pub(super) fn order(
+    before: &impl Sight,
+    after: &impl Sight,
+    is_writer: &dyn Fn(&SessionId) -> bool,
+) -> Result<(), String> {
     let holders = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
     for session in holders.iter().filter(|holder| before.slots_of(holder) == 0) {
         let stood = before.contender(session).filter(|one| one.says_waiting());
         if let Some(stood) = stood {
             let priority = stood.priority().max(priority_in(after, stood));
-            passes_no_waiter(before, after, session, (Reverse(priority), stood.create_index))?;
+            passes_no_waiter(before, after, session, (Reverse(priority), stood.create_index), is_writer)?;
         }
     }
     Ok(())
@@ -74,7 +78,7 @@ pub(super) fn order(before: &impl Sight, after: &impl Sight) -> Result<(), Strin
 /// A client that acquired slots without having waited passed no waiter that it knew of.
 pub(super) fn newcomer(known: &impl Sight, after: &impl Sight, session: &SessionId) -> Result<(), String> {
     let priority = after.contender(session).map_or(0, Contender::priority);
-    passes_no_waiter(known, after, session, (Reverse(priority), u64::MAX))
+    passes_no_waiter(known, after, session, (Reverse(priority), u64::MAX), &|_| false)
 }
 
 /// A new holder from this position passed no waiter that was ahead of it, could have acquired a slot, and still waits.
@@ -83,6 +87,7 @@ fn passes_no_waiter(
     after: &impl Sight,
     session: &SessionId,
     place: Place,
+    is_writer: &dyn Fn(&SessionId) -> bool,
 ) -> Result<(), String> {
     // A waiter that needs more slots than the limit has no position before the limit is raised: `.lock` does not name it, and the
     // client that raises the limit may not have seen a waiter that joined an instant ago.
@@ -114,7 +119,8 @@ fn passes_no_waiter(
         (came || alone || again) && !hints.next.contains(&one.session)
     };
     let waited = |one: &&Contender| {
-        if unlisted(one) || unnamed(one) {
+        // The writer may be of a new configuration, of which its contender key does not tell yet.
+        if unlisted(one) || unnamed(one) || is_writer(&one.session) {
             return false;
         }
         let still = after.contender(&one.session).is_some_and(fits);

@@ -43,7 +43,7 @@ impl State {
         let views: Vec<_> = self.views.iter().map(|before| view(before.prefix())).collect();
         for (place, after) in views.iter().enumerate() {
             let before = Arc::clone(&self.views[place]);
-            self.keep(rules::order(&*before, after));
+            self.keep(rules::order(&*before, after, &|_| false));
             self.note_holders(&before, after);
         }
         let groups = self.agents.iter().filter(|agent| agent.player.together);
