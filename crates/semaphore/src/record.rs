@@ -3,10 +3,7 @@
 //! Format `list` is the semaphore guide's, format `map` that of Consul's Go API and `consul lock -n`. A record is rewritten in the format,
 //! the spelling and with the foreign fields it was found with.
 
-use std::collections::HashMap;
-use std::fmt;
-
-use serde::de::{Deserializer, MapAccess, Visitor};
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -146,77 +143,14 @@ pub struct Hints {
 }
 
 /// A JSON object with its values as they are written: a number in a foreign field may be larger or more exact than any type
-/// here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Object(Vec<(String, String)>);
-
-impl Object {
-    /// The one field of that name in any case, with its spelling.
-    fn field(&self, name: &'static str) -> Result<(&str, &str), NotASemaphore> {
-        let mut found = self.0.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        let (key, value) = found.next().ok_or(NotASemaphore::Missing { field: name })?;
-        match found.next() {
-            None => Ok((key, value)),
-            Some(_) => Err(NotASemaphore::Twice { field: name }),
-        }
-    }
-
-    fn get(&self, name: &str) -> Option<Value> {
-        let (_, value) = self.0.iter().find(|(key, _)| key == name)?;
-        serde_json::from_str(value).ok()
-    }
-
-    fn set(&mut self, name: &str, value: String) {
-        match self.0.iter_mut().find(|(key, _)| key == name) {
-            Some((_, known)) => *known = value,
-            None => self.0.push((name.to_owned(), value)),
-        }
-    }
-
-    /// Drops the values that are decoded besides, so that hundreds of holders are not in memory twice.
-    fn without_own_values(mut self) -> Self {
-        let own = self.0.iter_mut().filter(|(name, _)| is_own(name));
-        own.for_each(|(_, value)| *value = String::new());
-        self
-    }
-}
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Object;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let (mut fields, mut places) = (Vec::<(String, String)>::new(), HashMap::new());
-                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    let value = value.get().to_owned();
-                    match places.get(&name).and_then(|place: &usize| fields.get_mut(*place)) {
-                        // Of a duplicate name the last value counts, at the first position.
-                        Some((_, known)) => *known = value,
-                        None => {
-                            places.insert(name.clone(), fields.len());
-                            fields.push((name, value));
-                        }
-                    }
-                }
-                Ok(Object(fields))
-            }
-        }
-        deserializer.deserialize_map(Fields)
-    }
-}
+/// here. Of a duplicate name the last value counts, at the first position.
+type Object = IndexMap<String, String>;
 
 impl Record {
     /// A record that is not stored yet.
     pub fn new(form: Form, limit: u32) -> Self {
-        let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
-        let hints = Some(Hints::default());
-        Self { limit, holders: Vec::new(), hints, form, flags: form.flags(), object }
+        let (holders, hints, object) = (Vec::new(), Some(Hints::default()), Object::new());
+        Self { limit, holders, hints, form, flags: form.flags(), object }
     }
 
     /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
@@ -232,15 +166,21 @@ impl Record {
         if value.len() > MAX_RECORD_BYTES {
             return Err(NotASemaphore::TooLarge { bytes: value.len() });
         }
-        let Ok(object) = serde_json::from_slice::<Object>(value) else {
+        let Ok(raw) = serde_json::from_slice::<IndexMap<String, Box<RawValue>>>(value) else {
             return Err(NotASemaphore::NotAnObject { found: excerpt(&String::from_utf8_lossy(value)) });
         };
-        let limit = object.field("Limit")?.1;
+        let mut object: Object =
+            raw.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();
+        let limit = field(&object, "Limit")?.1;
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
-        let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
+        let (form, holders) = decode_holders(field(&object, "Holders")?.1, flags)?;
         let hash = hash(limit, &holders);
         let hints = object.get(HINTS).and_then(|hints| decode_hints(hints, hash, holders.len()));
-        let object = object.without_own_values();
+        // What is decoded keeps its place alone, so that hundreds of holders are not in memory twice.
+        let own = object.iter_mut().filter(|(name, _)| {
+            name.eq_ignore_ascii_case("Limit") || name.eq_ignore_ascii_case("Holders") || *name == HINTS
+        });
+        own.for_each(|(_, value)| *value = String::new());
         Ok(Self { limit, holders, hints, form, flags, object })
     }
 
@@ -254,19 +194,19 @@ impl Record {
             ),
         };
         for (name, value) in [("Limit", Value::from(self.limit)), ("Holders", holders)] {
-            let name = object.field(name).map_or(name, |(found, _)| found).to_owned();
-            object.set(&name, value.to_string());
+            let name = field(&object, name).map_or(name, |(found, _)| found).to_owned();
+            object.insert(name, value.to_string());
         }
         // A map loses its order, so the hash is that of the holders in the order in which they are read.
         let of = hash(self.limit, &self.holders);
         let hints = self.hints.clone().map(|hints| Hints { of, ..hints });
         // Numbers and texts always serialise.
         match hints.and_then(|hints| serde_json::to_string(&hints).ok()) {
-            Some(hints) => object.set(HINTS, hints),
-            None => object.0.retain(|(name, _)| name != HINTS),
-        }
-        let field = |(name, value): &(String, String)| format!("{}:{value}", Value::from(name.as_str()));
-        let fields: Vec<_> = object.0.iter().map(field).collect();
+            Some(hints) => object.insert(HINTS.to_owned(), hints),
+            None => object.shift_remove(HINTS),
+        };
+        let written = |(name, value)| format!("{}:{value}", Value::String(name));
+        let fields: Vec<_> = object.into_iter().map(written).collect();
         format!("{{{}}}", fields.join(",")).into_bytes()
     }
 
@@ -327,9 +267,14 @@ impl Record {
     }
 }
 
-/// Whether the record decodes the field and encodes it again.
-fn is_own(name: &str) -> bool {
-    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || name == HINTS
+/// The one field of that name in any case, with its spelling.
+fn field<'a>(object: &'a Object, name: &'static str) -> Result<(&'a str, &'a str), NotASemaphore> {
+    let mut found = object.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+    let (key, value) = found.next().ok_or(NotASemaphore::Missing { field: name })?;
+    match found.next() {
+        None => Ok((key, value)),
+        Some(_) => Err(NotASemaphore::Twice { field: name }),
+    }
 }
 
 /// A number of slots or clients.
@@ -341,8 +286,7 @@ fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), Not
     let bad = || NotASemaphore::BadHolders { found: excerpt(value) };
     match &serde_json::from_str(value).map_err(|_| bad())? {
         // Only the flags tell the form of an empty record.
-        Value::Null if flags == SEMAPHORE_FLAGS => Ok((Form::Map, Vec::new())),
-        Value::Null => Ok((Form::List, Vec::new())),
+        Value::Null => Ok((if flags == SEMAPHORE_FLAGS { Form::Map } else { Form::List }, Vec::new())),
         Value::Array(items) => {
             let ids = items.iter().map(|item| item.as_str().filter(|id| !id.is_empty()).map(SessionId::from));
             Ok((Form::List, ids.collect::<Option<_>>().ok_or_else(bad)?))
@@ -360,7 +304,9 @@ fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
 }
 
 /// Hints that are not about these holders count as none.
-fn decode_hints(value: Value, hash: u32, holders: usize) -> Option<Hints> {
+fn decode_hints(value: &str, hash: u32, holders: usize) -> Option<Hints> {
+    // A field may occur twice in a value, which the hints themselves would not let pass.
+    let value: Value = serde_json::from_str(value).ok()?;
     let hints: Hints = serde_json::from_value(value).ok()?;
     (hints.of == hash && hints.indexes.len() == holders).then_some(Hints { of: 0, ..hints })
 }
