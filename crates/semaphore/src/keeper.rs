@@ -1,16 +1,15 @@
 //! The core of one agent: its session, and a machine for each semaphore.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::failing::Failing;
 use super::group::{AcquireGroup, GroupAction, Machines};
-use super::machine::{Context, Machine};
+use super::machine::{Agent, Context, Machine};
 use super::notice::{LossReason, Notice};
 use super::session::{Change, Session, Turn};
 use super::settings::Settings;
-use super::{Identity, Lease, Moment, SessionId, Wall};
+use super::{Identity, Lease, Moment, SessionId};
 
 mod start;
 
@@ -22,24 +21,14 @@ pub use start::{Resume, Start};
 /// [`Keeper::tick`] at [`Keeper::deadline`].
 #[derive(Clone, Debug)]
 pub struct Keeper {
-    session: Session,
-    ttl: Duration,
-    watch_grace: Option<Duration>,
-    who: Identity,
-    wall: Wall,
+    agent: Agent,
     machines: Machines,
     group: AcquireGroup,
-    /// The prefixes under which slots are held.
-    held: Vec<String>,
     /// Semaphores whose slots a workload uses: these are not released.
     occupied: BTreeSet<Name>,
     /// Taken out of the configuration, and to be forgotten once gone.
     removed: Vec<Name>,
-    /// What is not held is not asked for any more.
-    ending: bool,
     draining: bool,
-    /// Consul has answered something.
-    reached: bool,
     settled_at: Moment,
     rng: fastrand::Rng,
     out: VecDeque<Command>,
@@ -72,22 +61,24 @@ impl Keeper {
             let machine = Machine::clearing(name.clone(), left, now);
             machines.entry(name).or_insert_with(|| Box::new(machine));
         }
-        let mut keeper = Self {
-            rng: fastrand::Rng::with_seed(start.seed),
+        let agent = Agent {
             session: Session::new(start.ttl, session, now),
-            ttl: start.ttl,
-            watch_grace: start.watch_grace,
             who: start.who,
             wall: start.wall,
+            watch_grace: start.watch_grace,
+            held: Vec::new(),
+            ending: false,
+            reached: false,
+        };
+        let mut keeper = Self {
+            agent,
             machines,
             group: AcquireGroup::of(start.together),
-            held: Vec::new(),
             occupied: BTreeSet::new(),
             removed,
-            ending: false,
             draining: false,
-            reached: false,
             settled_at: now,
+            rng: fastrand::Rng::with_seed(start.seed),
             out: VecDeque::new(),
         };
         keeper.settle(now);
@@ -97,7 +88,7 @@ impl Keeper {
     /// Begins to acquire one more semaphore. A name that is there already is left as it is.
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
         // The session may have been in that queue before, and be named there still.
-        let was_there = self.session.id().is_some();
+        let was_there = self.agent.session.id().is_some();
         self.machines.entry(name).or_insert_with_key(|name| {
             let machine = Machine::new(name.clone(), settings, None, now);
             Box::new(if was_there { machine.that_lists_first() } else { machine })
@@ -146,14 +137,14 @@ impl Keeper {
 
     /// Prepares a drain: slots that are held stay held until the workload has stopped, and no slot is acquired.
     pub fn stop_acquiring(&mut self, now: Moment) {
-        self.ending = true;
+        self.agent.ending = true;
         self.each(self.names(), now, |machine, _| machine.stop_acquiring());
         self.settle(now);
     }
 
     /// Releases all slots, then destroys the session; [`Keeper::has_ended`] says when that is done.
     pub fn drain(&mut self, now: Moment) {
-        (self.ending, self.draining) = (true, true);
+        (self.agent.ending, self.draining) = (true, true);
         self.each(self.names(), now, |machine, _| {
             machine.leave(now);
             machine.workload_stopped();
@@ -170,31 +161,31 @@ impl Keeper {
 
     /// Whether a drain is complete.
     pub fn has_ended(&self) -> bool {
-        self.session.has_ended()
+        self.agent.session.has_ended()
     }
 
     /// Consul is asked at another address from here on, which may belong to another cluster: nothing counts that was learnt
     /// before, and a new session is made there.
     pub fn change_cluster(&mut self, now: Moment) {
         self.each(self.names(), now, |machine, cx| machine.session_gone(LossReason::SessionGone, cx));
-        self.session.leave(now);
+        self.agent.session.leave(now);
         self.settle(now);
     }
 
     /// Handles an answer of Consul.
     pub fn handle(&mut self, event: Event, now: Moment) {
-        self.reached |= event.is_answer();
+        self.agent.reached |= event.is_answer();
         let mut turn = Turn { now, rng: &mut self.rng, out: &mut self.out };
         match event {
             Event::SessionCreated(answer) => {
-                let change = self.session.created(answer, &mut turn);
+                let change = self.agent.session.created(answer, &mut turn);
                 self.session_changed(&change, now);
             }
             Event::SessionRenewed(sent, answer) => {
-                let change = self.session.renewed(sent, answer, &mut turn);
+                let change = self.agent.session.renewed(sent, answer, &mut turn);
                 self.session_changed(&change, now);
             }
-            Event::SessionDestroyed(answer) => self.session.destroyed(answer, &mut turn),
+            Event::SessionDestroyed(answer) => self.agent.session.destroyed(answer, &mut turn),
             Event::Listed(name, answer) => self.with(&name, now, |machine, cx| machine.listed(answer, cx)),
             Event::LockRead(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.lock_read(answer, cx));
@@ -217,10 +208,10 @@ impl Keeper {
 
     /// When [`Keeper::tick`] is wanted next.
     pub fn deadline(&self) -> Option<Moment> {
-        let machines = self.machines.values().flat_map(|machine| machine.timers(self.watch_grace));
-        let lease = self.session.lease().map(Lease::ends);
+        let machines = self.machines.values().flat_map(|machine| machine.timers(self.agent.watch_grace));
+        let lease = self.agent.session.lease().map(Lease::ends);
         let timers =
-            machines.chain(lease).chain(self.session.deadline(self.wants_session(), self.has_slots()));
+            machines.chain(lease).chain(self.agent.session.deadline(self.wants_session(), self.has_slots()));
         // What was due by then has been looked at; if it was not done, it waits for an answer and not for the clock.
         timers.filter(|at| *at > self.settled_at).min()
     }
@@ -241,7 +232,7 @@ impl Keeper {
 
     /// Forgets other participants, which another keeper of this agent knows. What holding the slots needs stays.
     pub fn forget_others(&mut self) {
-        let Some(session) = self.session.id() else { return };
+        let Some(session) = self.agent.session.id() else { return };
         for machine in self.machines.values_mut() {
             machine.forget_others(session);
         }
@@ -259,17 +250,17 @@ impl Keeper {
 
     /// The session, once it is known to live.
     pub fn session(&self) -> Option<&SessionId> {
-        self.session.id()
+        self.agent.session.id()
     }
 
     /// The identity in its contender keys.
     pub fn who(&self) -> &Identity {
-        &self.who
+        &self.agent.who
     }
 
     /// Whether Consul has answered anything yet.
     pub fn has_reached_consul(&self) -> bool {
-        self.reached
+        self.agent.reached
     }
 
     /// The other semaphores of the acquire group for which this one waits, although its own slot is free.
@@ -279,31 +270,31 @@ impl Keeper {
 
     /// The failure of the session's last request: what was tried, on what, what came back.
     pub fn failure(&self) -> Option<&str> {
-        self.session.failing().map(|failing| failing.failure.text.as_str())
+        self.agent.session.failing().map(|failing| failing.failure.text.as_str())
     }
 
     /// What fails at present about the session, if anything does.
     pub fn failing(&self) -> Option<&Failing> {
-        self.session.failing()
+        self.agent.session.failing()
     }
 
     /// All that fails at present, of the session and of each semaphore.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
-        let wants_slot = self.wants_session() || !self.session.is_none();
-        let session = self.session.failing().filter(|_| wants_slot);
+        let wants_slot = self.wants_session() || !self.agent.session.is_none();
+        let session = self.agent.session.failing().filter(|_| wants_slot);
         let failing = session.into_iter().chain(self.machines().filter_map(Machine::failing));
         failing.map(|failing| &failing.failure)
     }
 
     /// The session's lease, valid or run out.
     pub fn lease(&self) -> Option<Lease> {
-        self.session.lease()
+        self.agent.session.lease()
     }
 
     /// When the renewals that are under way were sent, in order. For tests.
     #[doc(hidden)]
     pub fn renewals(&self) -> Vec<Moment> {
-        self.session.renewals()
+        self.agent.session.renewals()
     }
 
     /// Begins chance anew, so that what comes next follows from the rest of the state alone.
@@ -379,8 +370,8 @@ impl Keeper {
         self.leave_to_others(now);
         self.group.look(&self.machines);
         let held = self.machines.values().filter(|machine| machine.holds());
-        self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
-        self.drive(now);
+        self.agent.held = held.map(|machine| machine.settings().prefix.clone()).collect();
+        self.each(self.names(), now, Machine::drive);
         self.act_together(now);
         let (machines, out, draining) = (&mut self.machines, &mut self.out, self.draining);
         self.removed.retain(|name| {
@@ -393,20 +384,12 @@ impl Keeper {
         });
         // A drain needs no new session. It lasts until the slots that were offered meanwhile are in use.
         let mut machines = self.machines.values();
-        if self.draining && (self.session.is_none() || machines.all(|one| one.is_gone() && !one.owes())) {
-            self.session.end(now);
+        if self.draining && (self.agent.session.is_none() || machines.all(|one| one.is_gone() && !one.owes()))
+        {
+            self.agent.session.end(now);
         }
         let (wanted, holding) = (self.wants_session(), self.has_slots());
-        self.session.act(wanted, holding, &mut Turn { now, rng: &mut self.rng, out: &mut self.out });
-    }
-
-    fn drive(&mut self, now: Moment) {
-        for name in self.names() {
-            self.with(&name, now, Machine::drive);
-            if self.machines.get_mut(&name).is_some_and(|one| one.take_check_session()) {
-                self.session.check(now);
-            }
-        }
+        self.agent.session.act(wanted, holding, &mut Turn { now, rng: &mut self.rng, out: &mut self.out });
     }
 
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
@@ -429,25 +412,20 @@ impl Keeper {
     fn with(&mut self, name: &Name, now: Moment, act: impl FnOnce(&mut Machine, &mut Context<'_>)) {
         let Some(machine) = self.machines.get_mut(name) else { return };
         let mut cx = Context {
-            session: self.session.id(),
-            remembered: self.session.remembered(),
-            resumed: self.session.is_resumed(),
-            reached: self.reached,
-            session_failure: self.session.failing().map(|failing| &failing.failure),
-            lease: self.session.lease(),
+            agent: &self.agent,
+            session: self.agent.session.id(),
+            remembered: self.agent.session.remembered(),
             now,
-            who: &self.who,
-            wall: self.wall,
-            ttl: self.ttl,
-            watch_grace: self.watch_grace,
             together: self.group.of_member(name),
-            holds: &self.held,
-            ending: self.ending,
             occupied: self.occupied.contains(name),
+            checks_session: false,
             rng: &mut self.rng,
             out: &mut self.out,
         };
         act(machine, &mut cx);
+        if cx.checks_session {
+            self.agent.session.check(now);
+        }
     }
 }
 

@@ -28,9 +28,9 @@ mod state;
 mod timers;
 mod watches;
 
-pub(super) use context::Context;
+pub(super) use context::{Agent, Context};
 use failures::Failures;
-use known::{Known, SessionCheck};
+use known::Known;
 use looks::{Looks, Owed};
 use report::Reported;
 pub use state::Phase;
@@ -387,15 +387,6 @@ impl Machine {
     fn watch_fails_at(&self, grace: Option<Duration>) -> Option<Moment> {
         let since = self.watches.failing_since().filter(|_| self.holds())?;
         grace.map(|grace| since + grace)
-    }
-
-    /// Whether the session ought to be proved alive now; asked once.
-    pub(super) fn take_check_session(&mut self) -> bool {
-        let wanted = self.known.session == SessionCheck::Wanted;
-        if wanted {
-            self.known.session = SessionCheck::No;
-        }
-        wanted
     }
 
     fn stop_watches(&mut self, cx: &mut Context<'_>) {

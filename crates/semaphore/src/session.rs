@@ -78,7 +78,7 @@ pub(super) enum Change {
 
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    ttl: Duration,
+    pub(super) ttl: Duration,
     state: State,
     /// No other session is created.
     ending: bool,

@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at a few of many cases")]
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::command::{Listing, Op, Reading};
@@ -10,7 +10,7 @@ use crate::contender::{Entry, WaiterState};
 use crate::record::{Form, Hints};
 use crate::settings::OnLost;
 use crate::view::Pair;
-use crate::{FailureKind, Phase, Record};
+use crate::{FailureKind, Phase, Record, Wall};
 
 mod groups;
 mod hidden;

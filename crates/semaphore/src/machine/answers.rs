@@ -12,7 +12,7 @@ use crate::timing::{LOCK_DELAY_RETRY_WAIT, ROLL_CALL, WATCH_DELAY};
 use crate::view::{self, Contender, Pair, View, contender_key, lock_key};
 use std::time::Duration;
 
-use super::known::{Known, SessionCheck};
+use super::known::Known;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
@@ -25,7 +25,7 @@ impl Machine {
         self.owed.clear();
         self.looks = Default::default();
         self.set_finding(super::Finding::Nothing);
-        if cx.ending {
+        if cx.agent.ending {
             self.stop_acquiring();
         }
         self.timers.clear_all([Timer::Retry, Timer::Yield, Timer::Refresh, Timer::Look, Timer::Again]);
@@ -37,7 +37,7 @@ impl Machine {
     pub(crate) fn session_checked(&mut self) {
         if matches!(self.in_flight, InFlight::CheckingSession) {
             self.in_flight = InFlight::None;
-            self.known.session = SessionCheck::Lives;
+            self.known.session_lives = true;
         }
     }
 
@@ -151,7 +151,7 @@ impl Machine {
 
     /// Whether a slot is held by the guide's rule, to which any watch that ends without an answer has failed.
     fn is_strict(&self, cx: &Context<'_>) -> bool {
-        cx.watch_grace == Some(Duration::ZERO) && self.holds()
+        cx.agent.watch_grace == Some(Duration::ZERO) && self.holds()
     }
 
     /// A watched key has changed, or is gone.
@@ -207,8 +207,11 @@ impl Machine {
 
     /// What a waiter answers at once to what its contender key tells.
     fn wake_up(&self, own: &Contender, session: &SessionId, cx: &Context<'_>) -> Option<Write> {
-        let waits = self.state.acquiring().is_some() && cx.lease_is_valid() && !cx.ending && !cx.resumed;
-        let wall = cx.wall.text(cx.now);
+        let waits = self.state.acquiring().is_some()
+            && cx.lease_is_valid()
+            && !cx.agent.ending
+            && !cx.agent.session.is_resumed();
+        let wall = cx.agent.wall.text(cx.now);
         plan::wake(own, self.me(session, &wall, cx)).filter(|_| waits)
     }
 
@@ -232,14 +235,14 @@ impl Machine {
                 let own = cx.remembered.map(|session| contender_key(&self.settings.prefix, session));
                 let is_own = |step: &usize| write.ops.get(*step).map(Op::key) == own.as_deref();
                 if steps.iter().any(is_own) {
-                    self.look_at_session();
+                    self.look_at_session(cx);
                 }
             }
             Ok(Commit::SessionGone) => {
                 // A server that has other data may go on answering renewals.
                 self.delay_retry(cx);
                 self.known.want(Want::All);
-                self.look_at_session();
+                self.look_at_session(cx);
             }
             Ok(Commit::Refused { why }) => {
                 self.write_failed(Failure { kind: FailureKind::Rejected, text: why }, cx);
@@ -416,8 +419,9 @@ impl Machine {
         }
     }
 
-    pub(super) fn look_at_session(&mut self) {
-        self.known.session = SessionCheck::Wanted;
+    pub(super) fn look_at_session(&mut self, cx: &mut Context<'_>) {
+        cx.checks_session = true;
+        self.known.session_lives = false;
         self.in_flight = InFlight::CheckingSession;
     }
 }

@@ -13,7 +13,6 @@ use crate::timing::{
 use crate::view::{View, contender_key, lock_key};
 use crate::{Moment, Obstacle, SessionId};
 
-use super::known::SessionCheck;
 use super::state::{Acquiring, Slot};
 
 impl Machine {
@@ -32,15 +31,18 @@ impl Machine {
                 self.known.want(self.looks_at(cx));
             }
         }
-        let held = std::mem::replace(&mut self.known.planned_holding, cx.holds.len());
-        let has_ring = |view: &View| line::has_ring(view, cx.holds);
-        if held != cx.holds.len() && self.state.acquiring().is_some() && self.view().is_some_and(has_ring) {
+        let held = std::mem::replace(&mut self.known.planned_holding, cx.agent.held.len());
+        let has_ring = |view: &View| line::has_ring(view, &cx.agent.held);
+        if held != cx.agent.held.len()
+            && self.state.acquiring().is_some()
+            && self.view().is_some_and(has_ring)
+        {
             self.known.want(Want::All);
         }
         if self.holds() {
             if !cx.lease_is_valid() {
                 self.lose(LossReason::LeaseExpired, cx);
-            } else if self.watch_fails_at(cx.watch_grace).is_some_and(|at| at <= cx.now) {
+            } else if self.watch_fails_at(cx.agent.watch_grace).is_some_and(|at| at <= cx.now) {
                 self.lose(LossReason::WatchFailed, cx);
             }
         }
@@ -157,7 +159,7 @@ impl Machine {
         let Some(view) = self.known.take_seen() else { return };
         self.known.decided_by_listing = view.is_listed();
         self.set_finding(Finding::Nothing);
-        let wall = cx.wall.text(cx.now);
+        let wall = cx.agent.wall.text(cx.now);
         let intent = self.intent();
         match intent {
             Intent::Hold => {
@@ -187,12 +189,12 @@ impl Machine {
         Me {
             session,
             settings: &self.settings,
-            who: cx.who,
+            who: &cx.agent.who,
             now: cx.now,
             wall,
             together: cx.together,
-            holds: cx.holds,
-            had: self.state.slot().is_some() || cx.resumed,
+            holds: &cx.agent.held,
+            had: self.state.slot().is_some() || cx.agent.session.is_resumed(),
         }
     }
 
@@ -251,14 +253,14 @@ impl Machine {
         }
         let holds = matches!(standing, Standing::Holds(_));
         // A lock that an earlier process held may have its workload still.
-        if cx.ending && !self.holds() && !holds && !view.is_owner(session) {
+        if cx.agent.ending && !self.holds() && !holds && !view.is_owner(session) {
             return self.start_leaving(LeaveReason::Released);
         }
         if self.holds() && !holds {
             // A lock has none.
-            if view.contender(session).is_none() && self.known.session != SessionCheck::Lives {
+            if view.contender(session).is_none() && !self.known.session_lives {
                 // The likely cause of a missing contender key is that the session has ended.
-                self.look_at_session();
+                self.look_at_session(cx);
                 return self.known.want(Want::All);
             }
             if !view.is_listed() && !self.settings.is_lock() {
@@ -357,7 +359,7 @@ impl Machine {
             let next = if self.settings.is_lock() {
                 cx.now + jittered(MAX_CONFIRM_INTERVAL, 0.3, cx.rng)
             } else {
-                rounds::next(cx.who, cx.now)
+                rounds::next(&cx.agent.who, cx.now)
             };
             self.timers.set(Timer::Look, next);
         }
@@ -378,7 +380,7 @@ impl Machine {
         // A slot of an earlier process has been held all along: its token still orders the holders rightly.
         let resumed = self.past.token.take().filter(|token| *token <= stored);
         let entry = self.view().and_then(|view| view.entry_of(&session));
-        let since = resumed.and_then(|_| cx.wall.moment(&entry?.since));
+        let since = resumed.and_then(|_| cx.agent.wall.moment(&entry?.since));
         let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
         self.timers.clear_all([Timer::Yield, Timer::Look, Timer::LastLook, Timer::Decide]);
         self.known.begin_anew();
@@ -432,7 +434,7 @@ impl Machine {
         }
         self.timers.clear(Timer::Look);
         match self.settings.on_lost {
-            OnLost::Reacquire if !cx.occupied && !cx.ending => self.known.want(Want::Some(Vec::new())),
+            OnLost::Reacquire if !cx.occupied && !cx.agent.ending => self.known.want(Want::Some(Vec::new())),
             OnLost::Reacquire | OnLost::Exit => self.start_leaving(LeaveReason::Lost),
         }
     }
@@ -448,9 +450,9 @@ impl Machine {
 
     pub(super) fn time_out(&mut self, cx: &mut Context<'_>) {
         let failure = self.failures.failing.as_ref().map(|failing| &failing.failure);
-        let failure = failure.or(cx.session_failure).cloned();
+        let failure = failure.or(cx.agent.session.failing().map(|failing| &failing.failure)).cloned();
         let obstacle = self.state.acquiring().and_then(Acquiring::obstacle).cloned();
-        cx.notify(Notice::TimedOut { name: self.name.clone(), reached: cx.reached, failure, obstacle });
+        cx.notify(Notice::TimedOut { name: self.name.clone(), reached: cx.agent.reached, failure, obstacle });
         self.start_leaving(LeaveReason::TimedOut);
     }
 
@@ -463,7 +465,7 @@ impl Machine {
         self.timers.clear(Timer::Again);
         self.known.take_want();
         self.past.stopping = None;
-        if reason == LeaveReason::Requeue && !cx.ending {
+        if reason == LeaveReason::Requeue && !cx.agent.ending {
             return self.reacquire(cx.now);
         }
         self.state = State::Ended(reason);

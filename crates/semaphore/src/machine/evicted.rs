@@ -81,7 +81,8 @@ impl Machine {
     fn take_known_slot(&mut self, view: &View, session: &SessionId, cx: &Context<'_>) -> Option<Slot> {
         let found = self.past.token.take().filter(|_| self.holds_by(view, session)).map(|token| {
             let entry = view.entry_of(session);
-            let since = entry.and_then(|entry| cx.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
+            let since =
+                entry.and_then(|entry| cx.agent.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
             let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
             Slot { since, session: session.clone(), token, indexes }
         });

@@ -64,7 +64,7 @@ impl Machine {
 
     /// Whether nothing was ever read, and so no slot was granted.
     fn was_never_in(&self, cx: &Context<'_>) -> bool {
-        self.view().is_none() && self.arrival().is_none() && !cx.resumed
+        self.view().is_none() && self.arrival().is_none() && !cx.agent.session.is_resumed()
     }
 
     /// Whether Consul refused the names of the keys before anything was read: nothing can be there to be released.

@@ -37,17 +37,8 @@ pub(super) struct Known {
     pub(super) planned_for: Option<(GroupStep, usize)>,
     /// At how many other prefixes the agent held slots when the last plan was made.
     pub(super) planned_holding: usize,
-    pub(super) session: SessionCheck,
-}
-
-/// Whether the session has to be proved alive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum SessionCheck {
-    #[default]
-    No,
-    Wanted,
-    /// It was looked at since the contender key was seen to be gone, and lives.
-    Lives,
+    /// The session was looked at since the contender key was seen to be gone, and lives.
+    pub(super) session_lives: bool,
 }
 
 impl Known {
@@ -86,7 +77,7 @@ impl Known {
         let own = session.and_then(|session| view.contender(session));
         self.arrival = own.filter(|one| !one.says_held()).map(|one| one.create_index);
         if own.is_some() {
-            self.session = SessionCheck::No;
+            self.session_lives = false;
         }
         // A smaller view that is newer says nothing of the others, and people are shown these as they were last.
         self.last = Some(match self.last.take() {
@@ -101,7 +92,7 @@ impl Known {
     pub(super) fn begin_anew(&mut self) {
         (self.lost_race, self.yields_over, self.confirms) = (false, false, false);
         (self.settled_at, self.arrival) = (None, None);
-        self.session = SessionCheck::No;
+        self.session_lives = false;
     }
 
     /// The view of the decision that is made now.

@@ -102,7 +102,7 @@ impl Machine {
         let Some(view) = self.known.take_seen() else { return };
         self.known.decided_by_listing = true;
         if view.is_listed() {
-            let wall = cx.wall.text(cx.now);
+            let wall = cx.agent.wall.text(cx.now);
             let (write, _) =
                 plan::pass_on(&view, &self.known.sightings, Some(self.settings.prune_delay), &wall, cx.now);
             if let Some(write) = write {
@@ -138,11 +138,11 @@ impl Machine {
                 jittered((LOOK_PAUSE.0 * (1 << (times - 1).min(3))).min(LOOK_PAUSE.1), 0.5, cx.rng)
             }
             (false, 0) => jittered(LOOK_PAUSE.1, 0.5, cx.rng),
-            (false, 1) => cx.ttl * 2,
+            (false, 1) => cx.agent.session.ttl * 2,
             // What a watch told of alone may be wrong.
-            (true, _) if self.looks.told > view.index() => jittered(cx.ttl * 2, 0.5, cx.rng),
+            (true, _) if self.looks.told > view.index() => jittered(cx.agent.session.ttl * 2, 0.5, cx.rng),
             // Watches may fail to tell.
-            (true | false, _) => jittered(MAX_LIST_INTERVAL.min(cx.ttl * 8), 0.5, cx.rng),
+            (true | false, _) => jittered(MAX_LIST_INTERVAL.min(cx.agent.session.ttl * 8), 0.5, cx.rng),
         };
         self.timers.set(Timer::Look, cx.now + next);
     }
