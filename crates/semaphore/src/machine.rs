@@ -34,7 +34,7 @@ use known::Known;
 use looks::{Looks, Owed};
 use report::Reported;
 pub use state::Phase;
-use state::{Finding, Intent, LeaveReason, State};
+use state::{Finding, LeaveReason, State};
 use timers::{Timer, Timers};
 use watches::Watches;
 
@@ -159,7 +159,7 @@ impl Machine {
 
     /// The same, while anything is to be asked.
     pub fn failing(&self) -> Option<&Failing> {
-        self.failures.failing.as_ref().filter(|_| self.intent() != Intent::Rest)
+        self.failures.failing.as_ref().filter(|_| !self.state.rests())
     }
 
     /// Since when the slot is being asked for; `None` where it is held, or not asked for.
@@ -169,14 +169,14 @@ impl Machine {
 
     /// Whether nothing of it is in Consul any more and nothing is asked for.
     pub fn is_gone(&self) -> bool {
-        self.intent() == Intent::Rest && matches!(self.in_flight, InFlight::None)
+        self.state.rests() && matches!(self.in_flight, InFlight::None)
     }
 
     /// Whether slots that it offered are not accepted yet. Until then it sees to it that somebody takes them.
     pub fn owes(&self) -> bool {
         let tends = self.timers.is_set(Timer::Again) || self.known.wanted() == Some(&Want::All);
         let tends = tends || !matches!(self.in_flight, InFlight::None);
-        self.owed.deadline().is_some() || self.intent() == Intent::Rest && tends
+        self.owed.deadline().is_some() || self.state.rests() && tends
     }
 
     /// These offers: the takers, each with the index that its contender key has until it accepts.
@@ -234,7 +234,7 @@ impl Machine {
     /// Lists the keys soon, for a reader of the status. The pause grows with the participants and with the agent's semaphores.
     /// So all agents together list a semaphore about twice a second, and an agent lists no more often than that.
     pub(super) fn refresh_soon(&mut self, semaphores: u32, now: Moment) {
-        let Some(view) = self.view().filter(|_| self.intent() == Intent::Hold) else { return };
+        let Some(view) = self.view().filter(|_| self.state.asks()) else { return };
         let holders = view.record().map_or(0, super::Record::taken);
         let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting()).max(holders);
         let begun = self.state.slot().map(|slot| slot.since).or(self.asked_at());
@@ -257,16 +257,12 @@ impl Machine {
 
     /// Whether slots are wanted, at once or after a release.
     pub(super) fn wants_slot(&self) -> bool {
-        matches!(self.intent(), Intent::Hold | Intent::Leave(LeaveReason::Requeue))
+        self.state.asks() || self.state.leaves() == Some(LeaveReason::Requeue)
     }
 
     /// Whether the slots are held and the agent was notified.
     pub fn holds(&self) -> bool {
         matches!(self.state, State::Held(_))
-    }
-
-    fn intent(&self) -> Intent {
-        self.state.intent()
     }
 
     /// Whether the slots are there, even if the agent is not notified because other members of the acquire group lack theirs.
@@ -296,7 +292,7 @@ impl Machine {
 
     /// Whether the client holds or waits, and does not leave.
     pub(super) fn is_queued_or_holding(&self) -> bool {
-        self.intent() == Intent::Hold && (self.has() || self.arrival().is_some())
+        self.state.asks() && (self.has() || self.arrival().is_some())
     }
 
     /// The index of the contender key at which the client joined the queue.

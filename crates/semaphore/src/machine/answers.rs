@@ -1,6 +1,6 @@
 //! How answers change a machine. After each, [`Machine::drive`] decides what to do.
 
-use super::{Context, InFlight, Intent, Machine, Timer};
+use super::{Context, InFlight, Machine, State, Timer};
 use crate::SessionId;
 use crate::backoff::jittered;
 use crate::command::{Commit, Failure, FailureKind, Listing, Op, Reading};
@@ -44,7 +44,7 @@ impl Machine {
     pub(crate) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
         let InFlight::Reading { want: Want::All, .. } = std::mem::take(&mut self.in_flight) else { return };
         match answer {
-            Ok(listing) if listing.filtered && !matches!(self.intent(), Intent::Leave(_)) => {
+            Ok(listing) if listing.filtered && self.state.leaves().is_none() => {
                 // What is hidden would look as if it were gone: other waiters, live holders, the own contender key.
                 self.failures.hidden = true;
                 let text = plan::hidden_keys_error(&self.settings.prefix, "write");
@@ -175,15 +175,16 @@ impl Machine {
             if is_news {
                 self.known.see_lock(view.lock);
             }
-            return match self.intent() {
-                // A release goes by it. Beside foreign clients a waiter takes a free slot as soon as it is seen.
-                Intent::Hold if self.holds() => self.known.decide_by_last(),
-                Intent::Hold if is_news && listed && cx.together.is_none() => {
+            return match self.state {
+                // A release goes by it.
+                State::Held(_) => self.known.decide_by_last(),
+                // Beside foreign clients a waiter takes a free slot as soon as it is seen.
+                State::Acquiring(_) if is_news && listed && cx.together.is_none() => {
                     self.known.decide_by_listing(cx.now);
                 }
-                Intent::Hold => self.known.want(Want::All),
-                Intent::Leave(_) if is_news => self.known.want(Want::Some(Vec::new())),
-                Intent::Leave(_) | Intent::Rest => {}
+                State::Acquiring(_) => self.known.want(Want::All),
+                State::Leaving { .. } if is_news => self.known.want(Want::Some(Vec::new())),
+                State::Leaving { .. } | State::Ended(_) => {}
             };
         }
         let own = cx.session.filter(|session| contender_key(&prefix, session) == key);
@@ -389,13 +390,9 @@ impl Machine {
         // One of those to whom slots were offered by name may be gone.
         let by_name = !of_lock && !write.offered.is_empty();
         // What a client that has left does for others takes a listing.
-        let has_left = match (self.intent(), cx.remembered) {
-            (Intent::Leave(_), Some(session)) => {
-                let own = contender_key(&self.settings.prefix, session);
-                !write.ops.iter().any(|op| op.key() == own)
-            }
-            (intent, _) => intent == Intent::Rest,
-        };
+        let own = cx.remembered.map(|session| contender_key(&self.settings.prefix, session));
+        let writes_own = own.is_none_or(|own| write.ops.iter().any(|op| op.key() == own));
+        let has_left = self.state.rests() || self.state.leaves().is_some() && !writes_own;
         let is_foreign = self.state.acquiring().is_some() && self.view().is_some_and(View::has_foreign);
         if is_foreign {
             // Those that it races wait no longer each time, and it would never win.

@@ -1,6 +1,6 @@
 //! How a machine decides, and does what was decided.
 
-use super::{Context, Finding, InFlight, Intent, LeaveReason, Machine, Phase, State, Timer, rounds};
+use super::{Context, Finding, InFlight, LeaveReason, Machine, Phase, State, Timer, rounds};
 use crate::backoff::jittered;
 use crate::command::Command;
 use crate::line;
@@ -61,36 +61,35 @@ impl Machine {
             return;
         }
         self.timers.clear(Timer::Retry);
-        let session = match self.intent() {
-            Intent::Hold => cx.session,
-            Intent::Leave(_) => cx.remembered,
-            Intent::Rest => return self.tend(cx),
+        let session = match self.state {
+            State::Acquiring(_) | State::Held(_) => cx.session,
+            State::Leaving { .. } => cx.remembered,
+            State::Ended(_) => return self.tend(cx),
         };
         let Some(session) = session.cloned() else {
             return self.without_session(cx);
         };
-        match self.intent() {
+        match self.state.leaves() {
             // What is left in `.lock` keeps others out until the workload has ended.
-            Intent::Leave(_) if cx.occupied || self.withheld().is_some() => {}
-            Intent::Leave(LeaveReason::Released) if self.is_kept_out(cx) => self.abandon(cx),
+            Some(_) if cx.occupied || self.withheld().is_some() => {}
+            Some(LeaveReason::Released) if self.is_kept_out(cx) => self.abandon(cx),
             // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
-            Intent::Hold if !cx.lease_is_valid() => self.known.want(Want::All),
-            Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
-            Intent::Rest => {}
+            None if !cx.lease_is_valid() => self.known.want(Want::All),
+            Some(_) | None => self.decide(&session, cx),
         }
     }
 
     /// Turns timers that are due into what they are for.
     fn wake(&mut self, cx: &mut Context<'_>) {
-        if self.intent() == Intent::Rest && self.timers.take_due(Timer::LookAgain, cx.now) {
+        if self.state.rests() && self.timers.take_due(Timer::LookAgain, cx.now) {
             self.state.start_leaving(LeaveReason::Released);
             self.known.want(Want::All);
         }
-        if self.intent() == Intent::Hold && self.timers.take_due(Timer::Refresh, cx.now) {
+        if self.state.asks() && self.timers.take_due(Timer::Refresh, cx.now) {
             self.known.want(Want::All);
         }
         if self.timers.take_due(Timer::Again, cx.now) {
-            if self.known.decided_by_listing || self.intent() == Intent::Rest {
+            if self.known.decided_by_listing || self.state.rests() {
                 self.known.want(Want::All);
             } else if !self.holds() {
                 self.known.want(self.looks_at(cx));
@@ -120,7 +119,7 @@ impl Machine {
         }
         if self.owed.deadline().is_some_and(|until| until <= cx.now) {
             // A client that has left has nothing else to do, and owes them until it has looked.
-            let rests = self.intent() == Intent::Rest;
+            let rests = self.state.rests();
             if rests && self.known.wanted() != Some(&Want::All) && self.owed.gives_up() {
                 self.timers.clear(Timer::Again);
                 self.owed.clear();
@@ -160,14 +159,14 @@ impl Machine {
         self.known.decided_by_listing = view.is_listed();
         self.set_finding(Finding::Nothing);
         let wall = cx.agent.wall.text(cx.now);
-        let intent = self.intent();
-        match intent {
-            Intent::Hold => {
+        let leaves = self.state.leaves();
+        match leaves {
+            None => {
                 let (me, memory) = (self.me(session, &wall, cx), self.memory(cx));
                 let plan = plan::hold(&view, me, memory);
                 self.follow(plan, &view, session, cx);
             }
-            Intent::Leave(reason) => {
+            Some(reason) => {
                 let me = self.me(session, &wall, cx);
                 match plan::leave(&view, me, &self.known.sightings) {
                     Leave::Read(want) => self.read(want, session, cx),
@@ -175,11 +174,10 @@ impl Machine {
                     Leave::Gone => self.gone(reason, cx),
                 }
             }
-            Intent::Rest => {}
         }
         self.known.confirms = false;
         let keeps = cx.occupied || self.withheld().is_some();
-        if intent != self.intent() && matches!(self.in_flight, InFlight::None) && !keeps {
+        if leaves != self.state.leaves() && matches!(self.in_flight, InFlight::None) && !keeps {
             // The plan ended the acquisition. The remaining keys are removed at once.
             self.decide(session, cx);
         }
@@ -267,7 +265,7 @@ impl Machine {
                 return self.known.want(Want::All);
             }
             self.conclude_loss(view, session, cx);
-            if self.intent() != Intent::Hold {
+            if !self.state.asks() {
                 return;
             }
         }
@@ -283,7 +281,7 @@ impl Machine {
             }
             Standing::Blocked(obstacle) => {
                 self.report_blocked(obstacle, cx);
-                if self.intent() != Intent::Hold {
+                if !self.state.asks() {
                     return;
                 }
             }
@@ -422,7 +420,7 @@ impl Machine {
     }
 
     pub(crate) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
-        if self.intent() != Intent::Hold {
+        if !self.state.asks() {
             // A slot that is being released ends the same way if it is lost.
             return;
         }

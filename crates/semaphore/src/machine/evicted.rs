@@ -2,7 +2,7 @@
 //! reports the loss, and releases the slot when the workload has stopped.
 
 use super::state::Slot;
-use super::{Context, Intent, LeaveReason, Machine};
+use super::{Context, LeaveReason, Machine};
 use crate::SessionId;
 use crate::contender::WaiterState;
 use crate::notice::{LossReason, Notice};
@@ -23,9 +23,7 @@ impl Machine {
     /// The token of a slot that is released after its workload has stopped, because it was evicted or the client leaves. A slot
     /// that is to be acquired again is not withheld.
     pub fn withheld(&self) -> Option<u64> {
-        self.past
-            .stopping
-            .filter(|_| self.past.evicted_by.is_some() || matches!(self.intent(), Intent::Leave(_)))
+        self.past.stopping.filter(|_| self.past.evicted_by.is_some() || self.state.leaves().is_some())
     }
 
     /// The workload that ran on what was lost has ended, or has had its time.

@@ -1,6 +1,6 @@
 //! The requests of a machine that fail at present, and when they are retried.
 
-use super::{Context, Intent, LeaveReason, Machine, Timer};
+use super::{Context, LeaveReason, Machine, Timer};
 use crate::backoff::{Backoff, jittered};
 use crate::command::{Failure, FailureKind};
 use crate::failing::Failing;
@@ -79,7 +79,7 @@ impl Machine {
         let is_news = Failing::note(&mut self.failures.failing, &failure, cx.now);
         // What cannot be read cannot be released: the session's end does that. A token may have a right again later, so a denied
         // read counts only if nothing was ever read, and so no slot was granted.
-        let leaves = self.intent() == Intent::Leave(LeaveReason::Released);
+        let leaves = self.state.leaves() == Some(LeaveReason::Released);
         let is_done = !cx.occupied && self.withheld().is_none();
         let is_denied = failure.kind == FailureKind::Denied && self.was_never_in(cx);
         let cannot_release = failure.kind == FailureKind::InvalidKey || is_denied;

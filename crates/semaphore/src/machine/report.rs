@@ -1,6 +1,6 @@
 //! What was reported of the limit, the record's format and a lock's leader, so that it is reported once.
 
-use super::{Context, Intent, Machine};
+use super::{Context, Machine};
 use crate::SessionId;
 use crate::notice::{Leader, Notice};
 use crate::record::Form;
@@ -28,7 +28,7 @@ impl Machine {
             self.known.delayed_until = None;
         }
         // An agent that leaves follows no leader any more, and what it has for an instant yet is not its own.
-        if self.intent() != Intent::Hold || owner == self.reported.leader {
+        if !self.state.asks() || owner == self.reported.leader {
             return;
         }
         self.reported.leader.clone_from(&owner);

@@ -37,17 +37,6 @@ pub enum Phase {
     Released,
 }
 
-/// What a machine works towards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Intent {
-    /// To acquire and hold the slot.
-    Hold,
-    /// To leave, and why.
-    Leave(LeaveReason),
-    /// Nothing: it has left.
-    Rest,
-}
-
 /// Why the client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaveReason {
@@ -135,12 +124,19 @@ impl State {
         }
     }
 
-    pub(super) fn intent(&self) -> Intent {
-        match self {
-            Self::Acquiring(_) | Self::Held(_) => Intent::Hold,
-            Self::Leaving { reason, .. } => Intent::Leave(*reason),
-            Self::Ended(_) => Intent::Rest,
-        }
+    /// Whether the client works towards holding the slot.
+    pub(super) fn asks(&self) -> bool {
+        matches!(self, Self::Acquiring(_) | Self::Held(_))
+    }
+
+    /// Why it leaves, if it does.
+    pub(super) fn leaves(&self) -> Option<LeaveReason> {
+        if let Self::Leaving { reason, .. } = self { Some(*reason) } else { None }
+    }
+
+    /// Whether it has left.
+    pub(super) fn rests(&self) -> bool {
+        matches!(self, Self::Ended(_))
     }
 
     /// The slot that is held or being released.
