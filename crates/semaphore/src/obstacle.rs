@@ -28,8 +28,4 @@ impl Obstacle {
         let kind = if held { ObstacleKind::OtherContentHeld } else { ObstacleKind::OtherContent };
         Self { kind, why }
     }
-
-    pub(crate) fn limit(why: String) -> Self {
-        Self { kind: ObstacleKind::Limit, why }
-    }
 }

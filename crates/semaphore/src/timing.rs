@@ -41,10 +41,8 @@ pub(crate) const LOOK_GRACE: Duration = Duration::from_millis(500);
 /// Of holders that one write served, each leaves so much later than the one before, if all leave at the same time.
 pub(crate) const RELEASE_STEP: Duration = Duration::from_millis(5);
 /// The wait after a lost check-and-set, for each client that may be writing at that time: each of those that were granted
-/// their slots by one write, or else the root of the slots that are held.
+/// their slots by one write, or else the root of the slots that are held. The longest wait is the same, however many clients there are.
 pub(crate) const CAS_RETRY_WAIT: (Duration, Duration) = (Duration::from_millis(3), Duration::from_secs(2));
-/// The longest of these waits, however many clients there are.
-pub(crate) const MAX_CAS_RETRY_WAIT: Duration = Duration::from_secs(2);
 /// More clients than these do not lengthen the wait.
 pub(crate) const MAX_CAS_RIVALS: u32 = 100;
 /// The wait after a failed request.

@@ -6,7 +6,7 @@ use crate::command::{Failure, FailureKind};
 use crate::failing::Failing;
 use crate::notice::Notice;
 use crate::plan::Want;
-use crate::timing::{CAS_RETRY_WAIT, FAILURE_RETRY_WAIT, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS};
+use crate::timing::{CAS_RETRY_WAIT, FAILURE_RETRY_WAIT, MAX_CAS_RIVALS};
 use crate::view::View;
 
 #[derive(Clone, Debug, Default)]
@@ -99,7 +99,7 @@ impl Machine {
         let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
         let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
         let longest = self.contention.next(CAS_RETRY_WAIT, cx.rng).mul_f64(others);
-        let pause = jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng);
+        let pause = jittered(longest.min(CAS_RETRY_WAIT.1), 0.9, cx.rng);
         self.timers.set(Timer::Retry, cx.now + pause);
     }
 }

@@ -40,33 +40,24 @@ impl Machine {
         cx.notify(Notice::Leader { name: self.name.clone(), leader });
     }
 
-    /// `blocked`: that will be told next, with the limit where it is the reason.
+    /// Reports a limit and a form that are not the configured ones. `blocked`: that will be told next, with the limit where it is the reason.
     pub(super) fn report_limit(&mut self, view: &View, blocked: bool, cx: &mut Context<'_>) {
-        let stored = view.record().map(|record| record.limit);
-        let before = stored.and_then(|stored| self.reported.seen_limit.replace(stored));
-        let governs = !self.set_limit && self.settings.limit_policy != LimitPolicy::Refuse;
-        let differs = stored.filter(|stored| *stored != self.settings.limit && governs);
-        if let Some(stored) = differs
-            && self.reported.limit != differs
-        {
-            let (configured, policy) = (self.settings.limit, self.settings.limit_policy);
-            cx.notify(Notice::LimitDiffers { name: self.name.clone(), policy, stored, configured });
-        } else if let (Some(from), Some(to)) = (before, stored)
-            && from != to
-            && !blocked
-        {
-            cx.notify(Notice::LimitChanged { name: self.name.clone(), from, to });
+        let reported = self.reported.limit.take();
+        let Some(record) = view.record() else { return };
+        let (stored, configured, policy) = (record.limit, self.settings.limit, self.settings.limit_policy);
+        let before = self.reported.seen_limit.replace(stored);
+        if stored != configured && !self.set_limit && policy != LimitPolicy::Refuse {
+            self.reported.limit = Some(stored);
         }
-        self.reported.limit = differs;
-        if stored == Some(self.settings.limit) {
+        if self.reported.limit.is_some() && self.reported.limit != reported {
+            cx.notify(Notice::LimitDiffers { name: self.name.clone(), policy, stored, configured });
+        } else if let Some(from) = before.filter(|before| *before != stored && !blocked) {
+            cx.notify(Notice::LimitChanged { name: self.name.clone(), from, to: stored });
+        }
+        if stored == configured {
             self.set_limit = false;
         }
-        self.report_form(view, cx);
-    }
-
-    /// A list that `consul lock -n` finds ends it; so whoever joins a map should make one too where there is none.
-    fn report_form(&mut self, view: &View, cx: &mut Context<'_>) {
-        let Some(record) = view.record() else { return };
+        // A list that `consul lock -n` finds ends it; so whoever joins a map should make one too where there is none.
         let differs = self.settings.form == Form::List && record.form() == Form::Map;
         if differs && !self.reported.form {
             cx.notify(Notice::FormDiffers { name: self.name.clone() });

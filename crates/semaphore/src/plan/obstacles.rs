@@ -50,23 +50,22 @@ pub fn acl_rule(prefix: &str, policy: &str) -> String {
 /// The reason why the client must not join this record, if there is one.
 pub(super) fn refusal(view: &View, record: &Record, me: Me<'_>, memory: Memory<'_>) -> Option<Obstacle> {
     let (key, settings) = (view.lock_key(), me.settings);
-    if record.limit != settings.limit && settings.limit_policy == LimitPolicy::Refuse {
-        return Some(Obstacle::limit(format!(
+    let unserved = settings.slots > record.limit && !memory.sets_limit(record, me);
+    let (kind, why) = if record.limit != settings.limit && settings.limit_policy == LimitPolicy::Refuse {
+        let why = format!(
             "the limit stored in {key} is {}, the configured one {}, and limit_policy is `refuse`; make them equal",
             record.limit, settings.limit
-        )));
-    }
-    if record.form() == Form::Map && settings.slots > 1 {
-        return Some(Obstacle::limit(format!(
+        );
+        (ObstacleKind::Limit, why)
+    } else if record.form() == Form::Map && settings.slots > 1 {
+        let why = format!(
             "{key} is in the form that `consul lock` writes, which cannot say that a session takes {} slots; set \
              slots to 1 or use another prefix with format `list`",
             settings.slots
-        )));
-    }
-    let unserved = settings.slots > record.limit && !memory.sets_limit(record, me);
-    if me.together.is_some() && unserved && view.slots_of(me.session) != settings.slots {
+        );
+        (ObstacleKind::Limit, why)
+    } else if me.together.is_some() && unserved && view.slots_of(me.session) != settings.slots {
         // Alone it is passed over. A member would keep others waiting in the queues of the rest of its group.
-        let kind = ObstacleKind::LimitBelowGroup;
         let why = format!(
             "the limit stored in {key} is {}, below the {} slots that are wanted together with those of other semaphores; waiting \
              outside of all their queues: raise the limit with `slotkeeper set-limit {} {}`, or set slots to {} or fewer",
@@ -76,9 +75,11 @@ pub(super) fn refusal(view: &View, record: &Record, me: Me<'_>, memory: Memory<'
             settings.slots,
             record.limit
         );
-        return Some(Obstacle { kind, why });
-    }
-    None
+        (ObstacleKind::LimitBelowGroup, why)
+    } else {
+        return None;
+    };
+    Some(Obstacle { kind, why })
 }
 
 /// Why a session cannot enqueue: another session has its contender key locked. A new session is no way out, as this one may
