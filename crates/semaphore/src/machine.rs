@@ -199,7 +199,7 @@ impl Machine {
             self.known.want(Want::Some(Vec::new()));
             self.known.settled_at = None;
             self.looks = Looks::default();
-            self.timers.clear_all([Timer::Look, Timer::LastLook]);
+            self.timers.clear([Timer::Look, Timer::LastLook]);
         }
         self.settings = settings;
     }
@@ -220,7 +220,7 @@ impl Machine {
 
     /// Cancels the second look: another machine of the same prefix takes it over, or the session ends.
     pub(super) fn look_no_more(&mut self) {
-        self.timers.clear(Timer::LookAgain);
+        self.timers.clear([Timer::LookAgain]);
     }
 
     /// Leaves everything as it is: the session is about to be destroyed.
@@ -358,7 +358,7 @@ impl Machine {
         self.known.prepare_to_leave(&self.watches);
         self.looks = Looks::default();
         self.state.start_leaving(reason);
-        self.timers.clear_all([Timer::Retry, Timer::Look, Timer::Yield, Timer::Again]);
+        self.timers.clear([Timer::Retry, Timer::Look, Timer::Yield, Timer::Again]);
     }
 
     fn reacquire(&mut self, now: Moment) {
@@ -381,13 +381,13 @@ impl Machine {
     }
 
     fn watch_fails_at(&self, grace: Option<Duration>) -> Option<Moment> {
-        let since = self.watches.failing_since().filter(|_| self.holds())?;
+        let since = self.watches.failing_since.filter(|_| self.holds())?;
         grace.map(|grace| since + grace)
     }
 
     fn stop_watches(&mut self, cx: &mut Context<'_>) {
         self.watch(Vec::new(), cx);
-        self.timers.clear(Timer::Look);
+        self.timers.clear([Timer::Look]);
     }
 
     fn set_finding(&mut self, finding: Finding) {

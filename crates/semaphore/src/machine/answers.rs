@@ -28,7 +28,7 @@ impl Machine {
         if cx.agent.ending {
             self.stop_acquiring();
         }
-        self.timers.clear_all([Timer::Retry, Timer::Yield, Timer::Refresh, Timer::Look, Timer::Again]);
+        self.timers.clear([Timer::Retry, Timer::Yield, Timer::Refresh, Timer::Look, Timer::Again]);
         let is_answered = matches!(self.in_flight, InFlight::None | InFlight::CheckingSession);
         self.in_flight = if is_answered { InFlight::None } else { InFlight::Void };
     }
@@ -111,7 +111,7 @@ impl Machine {
         if view.is_listed() {
             // What is still open is in the sightings, by which the next plan goes.
             self.owed.clear();
-            self.timers.clear(Timer::Refresh);
+            self.timers.clear([Timer::Refresh]);
         }
         self.known.see(view, cx.remembered, cx.now);
     }
@@ -198,7 +198,7 @@ impl Machine {
         let answer = view.contender(&session).and_then(|own| self.wake_up(own, &session, cx));
         match answer.filter(|_| matches!(self.in_flight, InFlight::None)) {
             Some(write) => {
-                self.timers.clear(Timer::Retry);
+                self.timers.clear([Timer::Retry]);
                 self.commit(write, cx);
             }
             None if view.contenders.is_empty() => self.known.want(Want::All),

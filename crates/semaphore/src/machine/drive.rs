@@ -60,7 +60,7 @@ impl Machine {
         if self.timers.at(Timer::Retry).is_some_and(|at| cx.now < at) {
             return;
         }
-        self.timers.clear(Timer::Retry);
+        self.timers.clear([Timer::Retry]);
         let session = match self.state {
             State::Acquiring(_) | State::Held(_) => cx.session,
             State::Leaving { .. } => cx.remembered,
@@ -121,7 +121,7 @@ impl Machine {
             // A client that has left has nothing else to do, and owes them until it has looked.
             let rests = self.state.rests();
             if rests && self.known.wanted() != Some(&Want::All) && self.owed.gives_up() {
-                self.timers.clear(Timer::Again);
+                self.timers.clear([Timer::Again]);
                 self.owed.clear();
             } else {
                 if !rests {
@@ -272,8 +272,9 @@ impl Machine {
         self.timers.set(Timer::Again, again);
         match standing {
             Standing::Holds(grant) if !self.holds() => {
-                if !self.begin(grant, cx) {
-                    return self.wait_for(next, view, session, cx);
+                // What a holder writes has time until it holds.
+                if !self.begin(grant, cx) && !matches!(next, Next::Wait(_)) {
+                    return;
                 }
             }
             Standing::Waits { room: false } if self.settings.try_once() && matches!(next, Next::Wait(_)) => {
@@ -315,19 +316,13 @@ impl Machine {
 
     /// Reads, writes or waits.
     fn act(&mut self, next: Next, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        match next {
-            Next::Read(want) => self.read(want, session, cx),
-            Next::Write(write) if write.joint => {
-                self.set_finding(Finding::Proposal(write));
-                self.wait_for(Next::Wait(plan::changes(view, session)), view, session, cx);
-            }
-            Next::Write(write) => self.commit(write, cx),
-            Next::Wait(_) | Next::Yield(_) => self.wait_for(next, view, session, cx),
-        }
-    }
-
-    fn wait_for(&mut self, next: Next, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         let mut watches = match next {
+            Next::Read(want) => return self.read(want, session, cx),
+            Next::Write(write) if !write.joint => return self.commit(write, cx),
+            Next::Write(write) => {
+                self.set_finding(Finding::Proposal(write));
+                plan::changes(view, session)
+            }
             Next::Wait(watches) => watches,
             Next::Yield(watches) => {
                 let rank = u32::try_from(view.index().saturating_sub(view.lock_index())).unwrap_or(u32::MAX);
@@ -337,7 +332,6 @@ impl Machine {
                 self.timers.set_once(Timer::Yield, || until);
                 watches
             }
-            Next::Read(_) | Next::Write(_) => return,
         };
         if self.failures.of_writes {
             self.write_succeeded(cx);
@@ -346,7 +340,7 @@ impl Machine {
             self.known.settled_at = Some(view.lock_index());
         }
         if !self.holds() {
-            self.timers.clear(Timer::Decide);
+            self.timers.clear([Timer::Decide]);
             if self.times_out_at().is_some_and(|at| at <= cx.now) {
                 return self.time_out(cx);
             }
@@ -380,7 +374,7 @@ impl Machine {
         let entry = self.view().and_then(|view| view.entry_of(&session));
         let since = resumed.and_then(|_| cx.agent.wall.moment(&entry?.since));
         let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
-        self.timers.clear_all([Timer::Yield, Timer::Look, Timer::LastLook, Timer::Decide]);
+        self.timers.clear([Timer::Yield, Timer::Look, Timer::LastLook, Timer::Decide]);
         self.known.begin_anew();
         self.looks = Default::default();
         self.past = Default::default();
@@ -430,7 +424,7 @@ impl Machine {
             self.known.want(Want::All);
             self.past.stopping = Some(token).filter(|_| !cx.occupied);
         }
-        self.timers.clear(Timer::Look);
+        self.timers.clear([Timer::Look]);
         match self.settings.on_lost {
             OnLost::Reacquire if !cx.occupied && !cx.agent.ending => self.known.want(Want::Some(Vec::new())),
             OnLost::Reacquire | OnLost::Exit => self.start_leaving(LeaveReason::Lost),
@@ -460,7 +454,7 @@ impl Machine {
             cx.notify(Notice::Released { name: self.name.clone(), session, held });
         }
         self.stop_watches(cx);
-        self.timers.clear(Timer::Again);
+        self.timers.clear([Timer::Again]);
         self.known.take_want();
         self.past.stopping = None;
         if reason == LeaveReason::Requeue && !cx.agent.ending {

@@ -157,7 +157,7 @@ impl Machine {
     pub(super) fn end_observation(&mut self, index: u64) {
         self.looks.stage = Stage::Rests;
         self.looks.told = index;
-        self.timers.clear(Timer::Look);
+        self.timers.clear([Timer::Look]);
     }
 
     /// The watch of all names, for an observer.

@@ -52,12 +52,8 @@ impl Timers {
         self.0[timer as usize].get_or_insert_with(at);
     }
 
-    pub(super) fn clear(&mut self, timer: Timer) {
-        self.set(timer, None);
-    }
-
-    pub(super) fn clear_all<const N: usize>(&mut self, timers: [Timer; N]) {
-        timers.into_iter().for_each(|timer| self.clear(timer));
+    pub(super) fn clear<const N: usize>(&mut self, timers: [Timer; N]) {
+        timers.into_iter().for_each(|timer| self.set(timer, None));
     }
 
     /// The times of all timers that are set.

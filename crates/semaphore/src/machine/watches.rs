@@ -24,7 +24,7 @@ pub(super) struct Watches {
     /// After changes that a reading has denied.
     denied: Backoff,
     /// Since when the watches fail.
-    failing_since: Option<Moment>,
+    pub(super) failing_since: Option<Moment>,
 }
 
 impl Watches {
@@ -107,11 +107,6 @@ impl Watches {
     /// A query was answered.
     pub(super) fn recover(&mut self) {
         self.failing_since = None;
-    }
-
-    /// Since when they fail.
-    pub(super) fn failing_since(&self) -> Option<Moment> {
-        self.failing_since
     }
 
     /// When a query that rests may be sent.
