@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use super::SessionId;
 use super::plan::Me;
-use super::record::{Form, Record};
+use super::record::{Form, Record, count};
 use super::settings::MAX_LIMIT;
 use super::view::{Contender, View};
 
@@ -176,12 +176,6 @@ pub(crate) fn handoff_list(record: &Record, line: &[Waiter<'_>]) -> (Vec<Session
 
 /// The waiters of the handoff list, with the number of slots that each wants.
 pub(crate) fn named(record: &Record) -> Vec<(SessionId, u32)> {
-    let mut named: Vec<(SessionId, u32)> = Vec::new();
-    for session in record.next() {
-        match named.last_mut().filter(|(last, _)| last == session) {
-            Some((_, slots)) => *slots += 1,
-            None => named.push((session.clone(), 1)),
-        }
-    }
-    named
+    let each = record.next().chunk_by(|one, next| one == next);
+    each.map(|named| (named[0].clone(), count(named.len()))).collect()
 }

@@ -182,17 +182,13 @@ pub struct Write {
 /// What a transaction means for the client that commits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Own {
-    /// Its place stays.
+    /// Nothing that its keys do not tell.
     #[default]
-    Stays,
-    /// It joins the queue.
-    Joins,
+    Nothing,
     /// It shows signs of life, and has to see whether it stands where it stood.
     Answers,
     /// It has its slots.
     Holds(Grant),
-    /// It has left.
-    Leaves,
 }
 
 /// What a client does.

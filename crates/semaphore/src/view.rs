@@ -83,31 +83,22 @@ pub struct Contender {
     pub entry: Option<Entry>,
 }
 
-/// A slotkeeper contender key that has stayed after its session (session behaviour `release`).
+/// A key under the prefix that the session of its name has not locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leftover {
-    /// The full key.
-    pub key: String,
-    /// The index of its last change, for a guarded delete.
-    pub index: u64,
-}
-
-impl Leftover {
-    /// The step that deletes it.
-    pub(crate) fn delete(&self) -> Op {
-        Op::DeleteCas { key: self.key.clone(), index: self.index }
-    }
-}
-
-/// A key under the prefix that the session of its name has not locked, so that this session cannot enter by it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occupied {
+pub struct Stray {
     /// The full key.
     pub key: String,
     /// The index of its last change, for a guarded delete.
     pub index: u64,
     /// The session that has it locked.
     pub by: Option<SessionId>,
+}
+
+impl Stray {
+    /// The step that deletes it.
+    pub(crate) fn delete(&self) -> Op {
+        Op::DeleteCas { key: self.key.clone(), index: self.index }
+    }
 }
 
 /// The keys that a view is of.
@@ -135,10 +126,10 @@ pub struct View {
     pub lock: LockKeyState,
     /// The live contenders under their own session's name, in order of arrival.
     pub contenders: Vec<Contender>,
-    /// Slotkeeper contender keys to be deleted.
-    pub leftovers: Vec<Leftover>,
-    /// Keys that bear a name which may be a session's, and that this session has not locked.
-    occupied: Vec<Occupied>,
+    /// Slotkeeper contender keys that have stayed after their sessions (session behaviour `release`), to be deleted.
+    pub leftovers: Vec<Stray>,
+    /// Keys that bear a name which may be a session's, and by which this session cannot enter.
+    occupied: Vec<Stray>,
     /// Every session on any key. The guide and Go's client take a holder for alive by these, whatever its key is called, so we do too.
     alive: BTreeSet<SessionId>,
     /// Sessions whose contender keys were asked for and do not exist.
@@ -186,40 +177,38 @@ impl View {
 
     /// Makes a view of a single-key lock, of a read of its key.
     pub fn of_key(key: &str, pair: Option<Pair>, index: u64) -> Self {
-        Self::of(key, Scope::Single, pair, index)
+        let mut view = Self::of(key, Scope::Single, None, index);
+        if let Some(pair) = pair.filter(|pair| pair.key == key) {
+            view.lock = LockKeyState::Single(Box::new(SingleKeyLock::of(pair)));
+        }
+        view
     }
 
     fn add(&mut self, pair: Pair) {
-        if self.scope == Scope::Single {
-            if pair.key == self.prefix {
-                self.lock = LockKeyState::Single(Box::new(SingleKeyLock::of(pair)));
-            }
+        let Some(name) = name_of(&self.prefix, &pair.key).map(str::to_owned) else { return };
+        let Pair { key, value, flags, session, create_index, modify_index, .. } = pair;
+        self.alive.extend(session.clone());
+        if name == LOCK {
+            // One with unknown fields is never deleted as a leftover.
+            let index = modify_index;
+            self.lock = match Record::decode(&value, flags) {
+                Ok(record) => LockKeyState::Record { record, index },
+                Err(found) => LockKeyState::Conflict { found, owner: session, index },
+            };
             return;
         }
-        let Some(name) = name_of(&self.prefix, &pair.key).map(str::to_owned) else { return };
-        if name == LOCK {
-            let index = pair.modify_index;
-            self.lock = match Record::decode(&pair.value, pair.flags) {
-                Ok(record) => LockKeyState::Record { record, index },
-                Err(found) => LockKeyState::Conflict { found, owner: pair.session.clone(), index },
-            };
+        let entry = Entry::decode(&value);
+        if let Some(session) = session.clone().filter(|session| session.as_str() == name) {
+            self.contenders.push(Contender { session, create_index, modify_index, flags, entry });
+            return;
         }
-        let entry = Entry::decode(&pair.value);
+        let stray = Stray { key, index: modify_index, by: session };
+        if entry.is_some() && stray.by.is_none() {
+            self.leftovers.push(stray.clone());
+        }
         // No session's id has a slash.
-        let own = pair.session.as_ref().is_some_and(|session| session.as_str() == name);
-        if name != LOCK && !own && !name.contains('/') {
-            let (key, index, by) = (pair.key.clone(), pair.modify_index, pair.session.clone());
-            self.occupied.push(Occupied { key, index, by });
-        }
-        let Pair { key, session, create_index, modify_index, flags, .. } = pair;
-        if let Some(session) = session {
-            self.alive.insert(session.clone());
-            if own {
-                self.contenders.push(Contender { session, create_index, modify_index, flags, entry });
-            }
-        } else if entry.is_some() && name != LOCK {
-            // A `.lock` with unknown fields is never deleted as a leftover.
-            self.leftovers.push(Leftover { key, index: modify_index });
+        if !name.contains('/') {
+            self.occupied.push(stray);
         }
     }
 
@@ -293,10 +282,7 @@ impl View {
 
     /// The record, if there is one.
     pub fn record(&self) -> Option<&Record> {
-        match &self.lock {
-            LockKeyState::Record { record, .. } => Some(record),
-            LockKeyState::Missing | LockKeyState::Conflict { .. } | LockKeyState::Single(_) => None,
-        }
+        if let LockKeyState::Record { record, .. } = &self.lock { Some(record) } else { None }
     }
 
     /// The index for a check-and-set of `.lock`; 0 creates it.
@@ -319,18 +305,15 @@ impl View {
     }
 
     /// What lies under a session's contender key, where the session has not locked it.
-    pub fn in_place_of(&self, session: &SessionId) -> Option<&Occupied> {
+    pub fn in_place_of(&self, session: &SessionId) -> Option<&Stray> {
         let key = self.contender_key(session);
         self.occupied.iter().find(|one| one.key == key)
     }
 
     /// Whether a holder is alive. `None` if that is unknown.
     pub fn lives(&self, session: &SessionId) -> Option<bool> {
-        match self.scope {
-            _ if self.alive.contains(session) => Some(true),
-            Scope::All { filtered: false } => Some(false),
-            Scope::All { filtered: true } | Scope::Some | Scope::Single | Scope::Past => None,
-        }
+        let lives = self.alive.contains(session);
+        (lives || self.scope == Scope::All { filtered: false }).then_some(lives)
     }
 
     /// Whether a holder's contender key was asked for alone and does not exist. A listing tells whether the holder lives by another key.
@@ -383,23 +366,19 @@ impl View {
     /// A session's position in the queue, from 1. Without a listing: its position among the waiters that `.lock` names, or right behind
     /// those that it counts, although there may be others between.
     pub fn position(&self, session: &SessionId) -> Option<u32> {
-        let place = if self.is_listed() {
-            self.waiters().iter().position(|waiter| waiter.session == *session)?
+        let behind = || Some(self.record()?.hints.as_ref()?.waiting.saturating_add(1));
+        self.known_position(session).or_else(|| behind().filter(|_| !self.is_listed()))
+    }
+
+    /// The same where all waiters ahead are counted: the queue was listed, or `.lock` names the session.
+    pub(crate) fn known_position(&self, session: &SessionId) -> Option<u32> {
+        let mut line: Vec<_> = if self.is_listed() {
+            self.waiters().into_iter().map(|one| &one.session).collect()
         } else {
-            self.named_place(session).unwrap_or(self.record()?.hints.as_ref()?.waiting as usize)
+            self.record()?.next().iter().collect()
         };
-        u32::try_from(place).ok()?.checked_add(1)
-    }
-
-    /// Whether [`Self::position`] counts all waiters ahead: the queue was listed, or `.lock` names the session.
-    pub(crate) fn knows_position(&self, session: &SessionId) -> bool {
-        self.is_listed() || self.named_place(session).is_some()
-    }
-
-    fn named_place(&self, session: &SessionId) -> Option<usize> {
-        let mut named: Vec<_> = self.record()?.next().iter().collect();
-        named.dedup();
-        named.iter().position(|one| *one == session)
+        line.dedup();
+        Some(count(line.into_iter().position(|one| one == session)? + 1))
     }
 
     /// The same view with what a later one shows of `.lock` and of some contender keys, for people.

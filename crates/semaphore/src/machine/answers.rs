@@ -284,7 +284,7 @@ impl Machine {
                     self.begin(Grant { token: token.or(Some(index)), indexes }, cx);
                 }
             }
-            Own::Answers | Own::Leaves | Own::Joins | Own::Stays => {
+            Own::Answers | Own::Nothing => {
                 // What comes next is decided when those that were asked have had their time. Meanwhile the own key may tell of an offer.
                 let answers = write.own == Own::Answers;
                 if answers {

@@ -398,7 +398,7 @@ impl Machine {
         }
         let (taken, limit) =
             view.record().map_or((0, self.settings.limit), |record| (record.taken(), record.limit));
-        let position = view.knows_position(session).then(|| view.position(session)).flatten();
+        let position = view.known_position(session);
         cx.notify(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 

@@ -6,7 +6,7 @@ use super::{Grant, Me, Own, Write};
 use crate::contender::{Entry, WaiterState};
 use crate::line::{self, Share, Waiter};
 use crate::record::{Hints, Record, count};
-use crate::view::{Contender, Leftover, View};
+use crate::view::{Contender, Stray, View};
 use crate::{Op, SessionId};
 
 /// The maximum number of steps of a transaction: Consul's, up to 1.13.
@@ -57,12 +57,11 @@ impl<'a> Draft<'a> {
 
     /// Takes dead holders out of `.lock`.
     pub(super) fn prune<'s>(&mut self, dead: impl IntoIterator<Item = &'s SessionId>) {
-        let before = self.record.holders.len();
+        let before = self.record.taken();
         for holder in dead {
             self.remove_holder(holder);
         }
-        let gone = before - self.record.holders.len();
-        self.write.pruned += count(gone);
+        self.write.pruned += before - self.record.taken();
     }
 
     fn hold(&mut self, session: &SessionId, indexes: Vec<u32>) {
@@ -232,7 +231,7 @@ impl<'a> Draft<'a> {
     /// Deletes the contender keys that sessions with the behaviour `release` have left.
     pub(super) fn delete_leftovers(&mut self) {
         let most = self.room().min(MAX_LEFTOVERS);
-        self.write.ops.extend(self.view.leftovers.iter().take(most).map(Leftover::delete));
+        self.write.ops.extend(self.view.leftovers.iter().take(most).map(Stray::delete));
     }
 
     /// Writes the handoff list, by a listed queue. Waiters that this transaction serves, or asks, are left out.

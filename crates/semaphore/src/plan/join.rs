@@ -59,7 +59,7 @@ fn take_or_join(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_>)
 fn join(view: &View, record: &Record, me: Me<'_>) -> Write {
     let mut draft = Draft::new(view, record.clone(), me.wall);
     draft.rejoin(&me, me.entry(WaiterState::Waiting, Vec::new()));
-    let mut write = me.write(Own::Joins, draft.write.ops);
+    let mut write = me.write(Own::Nothing, draft.write.ops);
     write.ops.extend(read_holders(view, record, me));
     write
 }

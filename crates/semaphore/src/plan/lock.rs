@@ -60,10 +60,7 @@ fn lock(view: &View, me: Me<'_>, guard: Op, grant: Grant) -> Write {
 /// Plans to release the lock.
 pub(super) fn leave(view: &View, me: Me<'_>) -> Leave {
     let stays = matches!(me.settings.primitive, Primitive::Lock { stays: true });
-    match release(view, me.session, stays) {
-        Some(write) => Leave::Write(Write { own: Own::Leaves, ..write }),
-        None => Leave::Gone,
-    }
+    release(view, me.session, stays).map_or(Leave::Gone, Leave::Write)
 }
 
 /// The transaction that releases the lock, and deletes its key unless it `stays`; `None` where the session does not have it.

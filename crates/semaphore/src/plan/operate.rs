@@ -8,7 +8,7 @@ use super::{Write, hidden_keys_error, no_semaphore};
 use crate::contender::Entry;
 use crate::line::{self, Waiter};
 use crate::record::{Record, excerpt};
-use crate::view::{Leftover, LockKeyState, View};
+use crate::view::{LockKeyState, Stray, View};
 use crate::{Moment, Op, SessionId};
 
 /// The queue, in order: each waiter's session, and whether a free slot serves it. Otherwise the waiter is passed over: it waits for a
@@ -113,7 +113,7 @@ pub fn destroy(
     if view.lock_index() != index {
         return Err(format!("{key} was changed before the confirmation; inspect it again"));
     }
-    let sweep = view.leftovers.iter().take(MAX_LEFTOVERS).map(Leftover::delete);
+    let sweep = view.leftovers.iter().take(MAX_LEFTOVERS).map(Stray::delete);
     let last = view.leftovers.len() <= MAX_LEFTOVERS;
     let own = if last { Op::DeleteCas { key, index } } else { Op::CheckIndex { key, index } };
     Ok(Some(Write::of(std::iter::once(own).chain(sweep).collect())))

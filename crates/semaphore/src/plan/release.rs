@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::serve::{self, Served, Service};
-use super::{Me, Next, Own, Plan, Want, Write, lock};
+use super::{Me, Next, Plan, Want, Write, lock};
 use crate::contender::WaiterState;
 use crate::record::Record;
 use crate::sightings::Sightings;
@@ -33,18 +33,15 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
         let (key, index) = (view.contender_key(me.session), own.modify_index);
         [Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]
     };
-    let left = |write: Option<Write>| match write {
-        Some(write) => Leave::Write(Write { own: Own::Leaves, ..write }),
-        None => Leave::Gone,
-    };
     let record = view.record().filter(|record| record.slots_of(me.session) > 0);
     let Some(record) = record else {
         let Some(own) = own else {
             // A newcomer has relied on its release, where its last write took the last waiter out of the count.
-            let owed = view
-                .is_listed()
-                .then(|| pass_on(view, sightings, Some(me.settings.prune_delay), me.wall, me.now));
-            return left(owed.and_then(|(write, _)| write));
+            if !view.is_listed() {
+                return Leave::Gone;
+            }
+            let (owed, _) = pass_on(view, sightings, Some(me.settings.prune_delay), me.wall, me.now);
+            return owed.map_or(Leave::Gone, Leave::Write);
         };
         // A waiter for several slots may have kept free ones from the waiters behind it.
         if me.settings.slots > 1 && !view.is_listed() {
@@ -64,7 +61,7 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
             }
         }
         write.ops.extend(delete(own));
-        return left(Some(write));
+        return Leave::Write(write);
     };
     let mut draft = Draft::new(view, record.clone(), me.wall);
     draft.release(me.session);
@@ -76,7 +73,7 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
         return Leave::Read(Want::All);
     }
     draft.write.ops.extend(own.into_iter().flat_map(delete));
-    left(draft.finish())
+    draft.finish().map_or(Leave::Gone, Leave::Write)
 }
 
 /// The transaction that serves a queue on behalf of nobody in it, and when to look again: what a client that has left owes to those to whom

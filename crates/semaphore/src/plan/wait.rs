@@ -22,7 +22,7 @@ pub(super) fn wait(view: &View, record: Record, own: &Contender, me: Me<'_>, mem
         // Its slots were taken from it, or an offer is none any more; or others have asked for a sign of life.
         let mut draft = Draft::new(view, record, me.wall);
         draft.write_own(&me, me.entry(WaiterState::Waiting, Vec::new()));
-        let own = if is_asked { Own::Answers } else { Own::Joins };
+        let own = if is_asked { Own::Answers } else { Own::Nothing };
         return Plan::waits(false, Next::Write(me.write(own, draft.write.ops)));
     }
     follow(view, &record, own, me, memory)

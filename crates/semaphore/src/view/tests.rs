@@ -51,7 +51,7 @@ fn waiters_stand_by_priority_then_arrival_and_holders_do_not() {
 fn only_slotkeepers_leftovers_are_deleted() {
     let pairs = vec![pair("p/gone", &entry(0), None, 3), pair("p/note", b"a note", None, 4)];
     let view = View::new("p", pairs, 4);
-    assert_eq!(view.leftovers, [Leftover { key: "p/gone".into(), index: 3 }]);
+    assert_eq!(view.leftovers, [Stray { key: "p/gone".into(), index: 3, by: None }]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn the_position_before_a_listing_is_among_the_named_waiters_or_behind_them() {
     let me = "me".into();
     let position = |next, waiting| {
         let view = blind(next, waiting);
-        (view.position(&me), view.waiting(), view.knows_position(&me))
+        (view.position(&me), view.waiting(), view.known_position(&me).is_some())
     };
     assert_eq!(position("b b me c", 3), (Some(2), 3, true), "a name stands there for each slot");
     assert_eq!(position("b b c", 40), (Some(41), 40, false));

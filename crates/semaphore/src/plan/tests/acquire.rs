@@ -23,7 +23,7 @@ fn a_newcomer_joins_where_slots_are_not_simply_free() {
     let attended = lock_of(2, &["h"], &["b"], 1);
     for record in [full, attended, foreign_lock(2, &["h"])] {
         let write = me.write(&some(vec![record], &[]));
-        assert_eq!((steps(&write).as_str(), &write.own), (joins, &Own::Joins));
+        assert_eq!((steps(&write).as_str(), &write.own), (joins, &Own::Nothing));
         assert_eq!(entry_of(&write, "me").state, WaiterState::Waiting);
     }
     let free = some(vec![lock_of(2, &["h"], &[], 0)], &[]);
@@ -140,7 +140,7 @@ fn a_woken_waiter_shows_signs_of_life_where_it_is_asked() {
 fn an_offer_that_is_none_any_more_is_no_hold() {
     let view = some(vec![lock_of(1, &["b"], &[], 0), offered("me", 20)], &[]);
     let write = client(settings(1)).write(&view);
-    assert_eq!((entry_of(&write, "me").state, &write.own), (WaiterState::Waiting, &Own::Joins));
+    assert_eq!((entry_of(&write, "me").state, &write.own), (WaiterState::Waiting, &Own::Nothing));
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn a_release_offers_its_slots_by_name() {
     assert_eq!(steps(&write), "cas .lock, session b, lock b, check me, delete me");
     assert_eq!(written(&write), "h b | c | 4");
     assert_eq!((entry_of(&write, "b").state, entry_of(&write, "b").indexes), (WaiterState::Offered, vec![0]));
-    assert_eq!((write.offered, write.own), (vec![id("b")], Own::Leaves));
+    assert_eq!((write.offered, write.own), (vec![id("b")], Own::Nothing));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_release_that_serves_the_last_waiter_lists_and_serves_newcomers() {
     let me = client(settings(2));
     let newcomer = listed(vec![lock_of(2, &["b"], &[], 0), holds("b", 21), waits("c", 30)]);
     let Leave::Write(write) = me.leave(&newcomer) else { panic!("no write") };
-    assert_eq!((written(&write).as_str(), write.own), ("b c |  | 0", Own::Leaves));
+    assert_eq!((written(&write).as_str(), write.own), ("b c |  | 0", Own::Nothing));
     assert_eq!(left(&me.leave(&listed(vec![lock_of(2, &["b"], &[], 0), holds("b", 21)]))), "gone");
 }
 

@@ -185,7 +185,7 @@ fn a_waiter_passes_a_group_that_needs_what_it_holds() {
     let (me, held) = (client(settings(1)), ["q".to_owned()]);
     let plan = hold(&view, Me { holds: &held, ..me.me() }, me.memory());
     let Next::Write(write) = plan.next else { panic!("{plan:?}") };
-    assert!(write.own != Own::Stays && record_of(&write).slots_of(&id("me")) == 1);
+    assert!(write.own != Own::Nothing && record_of(&write).slots_of(&id("me")) == 1);
 }
 
 #[test]
