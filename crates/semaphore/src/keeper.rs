@@ -1,6 +1,6 @@
 //! The core of one agent: its session, and a machine for each semaphore.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::failing::Failing;
@@ -38,10 +38,8 @@ impl Keeper {
     /// A keeper that begins to ask for the semaphores. What an earlier process left under other prefixes is cleared
     /// away, while its session lives.
     pub fn new(start: Start, now: Moment) -> Self {
-        let (session, mut prefixes, mut locks) = match start.resume {
-            Some(Resume { session, prefixes, locks }) => (Some(session), prefixes, locks),
-            None => (None, BTreeMap::new(), BTreeMap::new()),
-        };
+        let left = start.resume.map(|Resume { session, prefixes, locks }| (Some(session), prefixes, locks));
+        let (session, mut prefixes, mut locks) = left.unwrap_or_default();
         let mut machines = Machines::new();
         for (name, settings) in start.semaphores {
             let left = if settings.is_lock() { &mut locks } else { &mut prefixes };
@@ -81,7 +79,7 @@ impl Keeper {
             rng: fastrand::Rng::with_seed(start.seed),
             out: VecDeque::new(),
         };
-        keeper.settle(now);
+        keeper.tick(now);
         keeper
     }
 
@@ -93,7 +91,7 @@ impl Keeper {
             let machine = Machine::new(name.clone(), settings, None, now);
             Box::new(if was_there { machine.that_lists_first() } else { machine })
         });
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Takes over changed settings; prefix and slots must be the same.
@@ -101,7 +99,7 @@ impl Keeper {
         if let Some(machine) = self.machines.get_mut(name) {
             machine.reconfigure(settings, now);
         }
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Releases the slot and forgets the semaphore; [`Notice::Removed`] reports when. The semaphore leaves its acquire group,
@@ -112,34 +110,34 @@ impl Keeper {
             self.removed.push(name.clone());
         }
         self.with(name, now, |machine, _| machine.leave(now));
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Sets the semaphores whose slots a workload uses. A slot can be lost meanwhile, but none is released before the workload has
     /// ended: the next holder would run beside it. A lost slot is not acquired again.
     pub fn set_occupied(&mut self, names: BTreeSet<Name>, now: Moment) {
         self.occupied = names;
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Counts the slots on which a workload runs as lost: the workload is being stopped because no renewal was answered.
     pub fn lose_occupied(&mut self, now: Moment) {
         let names = self.occupied.iter().cloned().collect();
         self.each(names, now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
-        self.settle(now);
+        self.tick(now);
     }
 
     /// The workload on a slot that was evicted has stopped, or has had its time: the slot is released.
     pub fn workload_stopped(&mut self, name: &Name, now: Moment) {
         self.with(name, now, |machine, _| machine.workload_stopped());
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Prepares a drain: slots that are held stay held until the workload has stopped, and no slot is acquired.
     pub fn stop_acquiring(&mut self, now: Moment) {
         self.agent.ending = true;
         self.each(self.names(), now, |machine, _| machine.stop_acquiring());
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Releases all slots, then destroys the session; [`Keeper::has_ended`] says when that is done.
@@ -149,14 +147,14 @@ impl Keeper {
             machine.leave(now);
             machine.workload_stopped();
         });
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Ends a drain that does not complete: a slot that could not be released stays in `.lock`, but the session is destroyed,
     /// so that other clients can prune it at once.
     pub fn abandon(&mut self, now: Moment) {
         self.each(self.names(), now, Machine::abandon);
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Whether a drain is complete.
@@ -169,7 +167,7 @@ impl Keeper {
     pub fn change_cluster(&mut self, now: Moment) {
         self.each(self.names(), now, |machine, cx| machine.session_gone(LossReason::SessionGone, cx));
         self.agent.session.leave(now);
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Handles an answer of Consul.
@@ -198,12 +196,7 @@ impl Keeper {
             }
             Event::Committed(names, answer) => self.committed(&names, &answer, now),
         }
-        self.settle(now);
-    }
-
-    /// Does what is due at `now`.
-    pub fn tick(&mut self, now: Moment) {
-        self.settle(now);
+        self.tick(now);
     }
 
     /// When [`Keeper::tick`] is wanted next.
@@ -227,7 +220,7 @@ impl Keeper {
         for machine in self.machines.values_mut() {
             machine.refresh_soon(semaphores, now);
         }
-        self.settle(now);
+        self.tick(now);
     }
 
     /// Forgets other participants, which another keeper of this agent knows. What holding the slots needs stays.
@@ -364,8 +357,8 @@ impl Keeper {
         self.each(names, now, |machine, _| machine.look_no_more());
     }
 
-    /// Lets everything act on what has become of the state.
-    fn settle(&mut self, now: Moment) {
+    /// Does what is due at `now`, and lets everything act on what has become of the state.
+    pub fn tick(&mut self, now: Moment) {
         self.settled_at = now;
         self.leave_to_others(now);
         self.group.look(&self.machines);

@@ -135,10 +135,7 @@ pub(crate) fn share<'a>(
             if free == 0 || share.served.len() == most {
                 return share;
             }
-            if asked && !is_over(one) {
-                continue;
-            }
-            if one.kind == Kind::Foreign && is_over(one) {
+            if asked && !is_over(one) || one.kind == Kind::Foreign && is_over(one) {
                 continue;
             }
             if one.slots > free {

@@ -134,7 +134,7 @@ impl Machine {
 
     /// What was last seen; `None` before the first look and after the session ended.
     pub fn view(&self) -> Option<&View> {
-        self.known.shown()
+        self.known.last.as_ref()
     }
 
     /// When everything under the prefix was looked at last. Single keys may be known as they were later.
@@ -174,7 +174,7 @@ impl Machine {
 
     /// Whether slots that it offered are not accepted yet. Until then it sees to it that somebody takes them.
     pub fn owes(&self) -> bool {
-        let tends = self.timers.is_set(Timer::Again) || self.known.wanted() == Some(&Want::All);
+        let tends = self.timers.is_set(Timer::Again) || self.known.want == Some(Want::All);
         let tends = tends || !matches!(self.in_flight, InFlight::None);
         self.owed.deadline().is_some() || self.state.rests() && tends
     }

@@ -244,8 +244,7 @@ pub(crate) fn covers(view: &View, me: &SessionId) -> bool {
 
 /// The keys whose change makes another plan: the own contender key, and `.lock`.
 pub(crate) fn changes(view: &View, me: &SessionId) -> Vec<Watch> {
-    let lock = (view.lock_index() > 0).then(|| Watch::lock(view));
-    Watch::contender(view, me).into_iter().chain(lock).collect()
+    Watch::contender(view, me).into_iter().chain(Watch::lock(view)).collect()
 }
 
 impl Plan {
@@ -262,10 +261,7 @@ impl Plan {
         let next = match leave(view, me, memory.sightings) {
             Leave::Read(want) => Next::Read(want),
             Leave::Write(write) => Next::Write(write),
-            // A key that does not exist is not watched.
-            Leave::Gone => {
-                Next::Wait((view.lock_index() > 0).then(|| Watch::lock(view)).into_iter().collect())
-            }
+            Leave::Gone => Next::Wait(Watch::lock(view).into_iter().collect()),
         };
         Self::new(Standing::Blocked(obstacle), next)
     }
@@ -283,11 +279,13 @@ impl Next {
 }
 
 impl Watch {
-    fn lock(view: &View) -> Self {
-        Self { key: view.lock_key(), after: view.lock_index() }
+    /// The watch of the key that all go by, if it exists: the watch of a key that does not exist wakes for any write (Consul up to 1.9).
+    fn lock(view: &View) -> Option<Self> {
+        let after = Some(view.lock_index()).filter(|index| *index > 0)?;
+        Some(Self { key: view.lock_key(), after })
     }
 
-    /// The watch of a contender key, if it exists: the watch of a key that does not exist wakes for any write (Consul up to 1.9).
+    /// The watch of a contender key, if it exists.
     pub(crate) fn contender(view: &View, session: &SessionId) -> Option<Self> {
         let after = view.contender(session)?.modify_index;
         Some(Self { key: view.contender_key(session), after })

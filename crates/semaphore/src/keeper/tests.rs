@@ -2,6 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at a few of many cases")]
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::*;

@@ -172,8 +172,8 @@ impl Machine {
             let listed = self.view().is_some_and(|last| last.is_listed() && last.has_foreign());
             // A server that lags behind may tell of a state that is known to be over.
             let is_news = view.lock_index() > self.view().map_or(0, View::lock_index);
-            if is_news {
-                self.known.see_lock(view.lock);
+            if let Some(last) = self.known.last.as_mut().filter(|_| is_news) {
+                last.lock = view.lock;
             }
             return match self.state {
                 // A release goes by it.
@@ -292,7 +292,7 @@ impl Machine {
                     self.timers.set(Timer::Again, cx.now + jittered(ROLL_CALL * 3, 0.5, cx.rng));
                 }
                 if answers || write.asks {
-                    self.known.take_seen();
+                    self.known.seen = None;
                     self.known.decided_by_listing = true;
                     if self.state.acquiring().is_some() {
                         let own = self.view().and_then(|view| plan::Watch::contender(view, &session));

@@ -120,7 +120,7 @@ impl Machine {
         if self.owed.deadline().is_some_and(|until| until <= cx.now) {
             // A client that has left has nothing else to do, and owes them until it has looked.
             let rests = self.state.rests();
-            if rests && self.known.wanted() != Some(&Want::All) && self.owed.gives_up() {
+            if rests && self.known.want != Some(Want::All) && self.owed.gives_up() {
                 self.timers.clear([Timer::Again]);
                 self.owed.clear();
             } else {
@@ -152,10 +152,10 @@ impl Machine {
     }
 
     fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
-        if let Some(want) = self.known.take_want() {
+        if let Some(want) = self.known.want.take() {
             return self.read(want, session, cx);
         }
-        let Some(view) = self.known.take_seen() else { return };
+        let Some(view) = self.known.seen.take() else { return };
         self.known.decided_by_listing = view.is_listed();
         self.set_finding(Finding::Nothing);
         let wall = cx.agent.wall.text(cx.now);
@@ -232,9 +232,9 @@ impl Machine {
 
     /// Before there is a session, `.lock` can be read.
     fn read_ahead(&mut self, cx: &mut Context<'_>) {
-        let reads = self.view().is_none() && self.known.wanted() == Some(&Want::Some(Vec::new()));
+        let reads = self.view().is_none() && self.known.want == Some(Want::Some(Vec::new()));
         if reads && !self.settings.is_lock() && cx.together.is_none() && cx.remembered.is_none() {
-            self.known.take_want();
+            self.known.want.take();
             let (name, key) = (self.name.clone(), lock_key(&self.settings.prefix));
             cx.out.push_back(Command::ReadLock { name, key, consistent: false });
             // It holds up no end of the wait.
@@ -455,7 +455,7 @@ impl Machine {
         }
         self.stop_watches(cx);
         self.timers.clear([Timer::Again]);
-        self.known.take_want();
+        self.known.want.take();
         self.past.stopping = None;
         if reason == LeaveReason::Requeue && !cx.agent.ending {
             return self.reacquire(cx.now);

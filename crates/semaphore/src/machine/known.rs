@@ -4,18 +4,18 @@ use super::watches::Watches;
 use crate::plan::{GroupStep, Want};
 use crate::record::Record;
 use crate::sightings::Sightings;
-use crate::view::{LockKeyState, View};
+use crate::view::View;
 use crate::{Moment, SessionId};
 
 /// What is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// The view of the next decision.
-    seen: Option<View>,
+    pub(super) seen: Option<View>,
     /// What is to be read before it.
-    want: Option<Want>,
+    pub(super) want: Option<Want>,
     /// The last view, with what was learnt of `.lock` since. It is what people are shown, and what a release may begin with.
-    last: Option<View>,
+    pub(super) last: Option<View>,
     /// When everything was looked at last; of a lock, its key.
     pub(super) listed_at: Option<Moment>,
     pub(super) sightings: Sightings,
@@ -59,15 +59,6 @@ impl Known {
         self.want.is_some() || self.seen.is_some()
     }
 
-    pub(super) fn wanted(&self) -> Option<&Want> {
-        self.want.as_ref()
-    }
-
-    /// The reading is on its way.
-    pub(super) fn take_want(&mut self) -> Option<Want> {
-        self.want.take()
-    }
-
     /// Takes in a view, on which the next decision is made.
     pub(super) fn see(&mut self, view: View, session: Option<&SessionId>, now: Moment) {
         self.sightings.see(&view, now);
@@ -95,18 +86,6 @@ impl Known {
         self.session_lives = false;
     }
 
-    /// The view of the decision that is made now.
-    pub(super) fn take_seen(&mut self) -> Option<View> {
-        self.seen.take()
-    }
-
-    /// Takes in what a watch told of `.lock`.
-    pub(super) fn see_lock(&mut self, lock: LockKeyState) {
-        if let Some(last) = &mut self.last {
-            last.lock = lock;
-        }
-    }
-
     /// Decides by what was seen last, which may not be all there is by now.
     pub(super) fn decide_by_last(&mut self) {
         self.seen = self.last.clone().map(View::of_few);
@@ -119,10 +98,6 @@ impl Known {
             self.sightings.see(view, now);
         }
         self.want = if self.seen.is_some() { None } else { Some(Want::All) };
-    }
-
-    pub(super) fn shown(&self) -> Option<&View> {
-        self.last.as_ref()
     }
 
     /// What a release may begin with, without another read: a `.lock` that is watched, or that names no other client.

@@ -93,13 +93,13 @@ enum Stage {
 impl Machine {
     /// A client that has left sees to the offers that it made, also when its session has ended.
     pub(super) fn tend(&mut self, cx: &mut Context<'_>) {
-        if self.known.wanted() == Some(&Want::All) {
-            self.known.take_want();
+        if self.known.want == Some(Want::All) {
+            self.known.want.take();
             cx.out.push_back(Command::List { name: self.name.clone() });
             self.in_flight = InFlight::Reading { want: Want::All, look: false };
             return;
         }
-        let Some(view) = self.known.take_seen() else { return };
+        let Some(view) = self.known.seen.take() else { return };
         self.known.decided_by_listing = true;
         if view.is_listed() {
             let wall = cx.agent.wall.text(cx.now);

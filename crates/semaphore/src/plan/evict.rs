@@ -3,9 +3,9 @@
 //! A live slotkeeper client is asked to leave, by a mark in its own contender key. It stops its workload first, and its slot is not
 //! handed off before that. A participant that cannot be asked is removed at once.
 
-use super::Write;
 use super::draft::Draft;
 use super::serve::{self, Served};
+use super::{Write, lock};
 use crate::contender::WaiterState;
 use crate::line;
 use crate::record::{LOCK_FLAGS, Record};
@@ -104,16 +104,12 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
 pub fn force_eviction(view: &View, membership: &Membership, wall: &str, now: Moment) -> Option<Write> {
     let session = &membership.session;
     if let Some(single) = view.single() {
-        let (key, index) = (view.lock_key(), single.index);
-        let check = Op::CheckIndex { key: key.clone(), index };
-        let session = session.clone();
         // The value of a foreign client's key is not changed.
         let (value, flags) = match &single.entry {
             Some(_) => (Vec::new(), LOCK_FLAGS),
             None => (*single.stored).clone(),
         };
-        let unlock = Op::Unlock { key, value, flags, session };
-        return Some(Write::of(vec![check, unlock]));
+        return Some(lock::unlock(view, session, value, flags));
     }
     let own = view.contender(session);
     let delete = own.map(|one| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index });

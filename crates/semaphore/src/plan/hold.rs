@@ -55,7 +55,7 @@ pub(super) fn keep(view: &View, record: Record, own: &Contender, me: Me<'_>, mem
     let small = record.is_attended() && is_watched_by_holders(&record);
     let watches = Watch::contender(view, me.session).filter(|_| settles.is_none());
     let record_at = since + RECORD_WATCH_DELAY;
-    let of_record = (small && record_at <= me.now).then(|| Watch::lock(view));
+    let of_record = Watch::lock(view).filter(|_| small && record_at <= me.now);
     plan(Next::Wait(watches.into_iter().chain(of_record).collect()))
         .again(due)
         .again((small && record_at > me.now).then_some(record_at))

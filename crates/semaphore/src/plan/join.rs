@@ -21,20 +21,18 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, memory: Memory<'_>) -
         let after = view.in_place_of(me.session).map_or(0, |occupied| occupied.index);
         return Plan::new(Standing::Blocked(why), Next::Wait(vec![Watch { key, after }]));
     }
-    let room = record.free() >= me.settings.slots;
     if view.is_listed() && !view.is_filtered() {
         return take_or_join(view, record, me, memory);
     }
     let is_plain = !record.is_attended() && record.hints.is_some() && !memory.sets_limit(&record, me);
-    if room && is_plain && !memory.lost_race && !me.had {
-        let mut draft = Draft::new(view, record.clone(), me.wall);
-        if draft.take_free(&me) {
-            let mut write = draft.finish().unwrap_or_default();
-            // Of holders that it leaves beside itself.
-            write.ops.extend(read_holders(view, &record, me));
-            return Plan::waits(true, Next::Write(write));
-        }
+    let mut draft = Draft::new(view, record.clone(), me.wall);
+    if is_plain && !memory.lost_race && !me.had && draft.take_free(&me) {
+        let mut write = draft.finish().unwrap_or_default();
+        // Of holders that it leaves beside itself.
+        write.ops.extend(read_holders(view, &record, me));
+        return Plan::waits(true, Next::Write(write));
     }
+    let room = record.free() >= me.settings.slots;
     let lists = me.settings.try_once() || me.had;
     Plan::waits(room, if lists { Next::Read(Want::All) } else { Next::Write(join(view, &record, me)) })
 }

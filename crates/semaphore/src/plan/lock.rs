@@ -13,7 +13,7 @@ use crate::{Op, SessionId};
 /// Plans to acquire the lock, to wait for it, or to hold it.
 pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>) -> Plan {
     let single = view.single();
-    let watch = Next::Wait(single.map(|_| Watch::lock(view)).into_iter().collect());
+    let watch = Next::Wait(Watch::lock(view).into_iter().collect());
     if let Some(own) = single.filter(|_| view.is_owner(me.session)) {
         let token = own.entry.as_ref().and_then(|entry| entry.token).unwrap_or(own.index);
         let grant = Grant { token: Some(token), indexes: vec![0] };
@@ -68,15 +68,18 @@ pub(super) fn release(view: &View, session: &SessionId, stays: bool) -> Option<W
     if !view.is_owner(session) {
         return None;
     }
-    let (key, session) = (view.lock_key(), session.clone());
-    // Guarded, so that a late write does not release a lock that was acquired since.
-    let index = view.lock_index();
-    let ops = if stays {
+    if stays {
         // The value then names no holder.
-        let unlock = Op::Unlock { key: key.clone(), value: Vec::new(), flags: LOCK_FLAGS, session };
-        vec![Op::CheckIndex { key, index }, unlock]
-    } else {
-        vec![Op::CheckSession { key: key.clone(), session }, Op::DeleteCas { key, index }]
-    };
-    Some(Write::of(ops))
+        return Some(unlock(view, session, Vec::new(), LOCK_FLAGS));
+    }
+    let (key, index) = (view.lock_key(), view.lock_index());
+    let check = Op::CheckSession { key: key.clone(), session: session.clone() };
+    Some(Write::of(vec![check, Op::DeleteCas { key, index }]))
+}
+
+/// Unlocks the key. Guarded, so that a late write does not release a lock that was acquired since.
+pub(super) fn unlock(view: &View, session: &SessionId, value: Vec<u8>, flags: u64) -> Write {
+    let (key, session) = (view.lock_key(), session.clone());
+    let check = Op::CheckIndex { key: key.clone(), index: view.lock_index() };
+    Write::of(vec![check, Op::Unlock { key, value, flags, session }])
 }

@@ -152,7 +152,6 @@ pub(super) fn watches(
     let ahead = ahead.filter(|one| one.kind != Kind::Foreign).last();
     let other = ahead.or(left_to).and_then(|one| Watch::contender(view, one.session));
     // A group has to see each slot that becomes free.
-    let record = (ahead.is_none() || me.together.is_some()).then(|| Watch::lock(view));
-    let record = record.filter(|_| view.lock_index() > 0);
+    let record = Watch::lock(view).filter(|_| ahead.is_none() || me.together.is_some());
     own.into_iter().chain(other).chain(record).collect()
 }
