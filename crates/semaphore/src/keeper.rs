@@ -284,12 +284,6 @@ impl Keeper {
         self.agent.session.lease()
     }
 
-    /// When the renewals that are under way were sent, in order. For tests.
-    #[doc(hidden)]
-    pub fn renewals(&self) -> Vec<Moment> {
-        self.agent.session.renewals()
-    }
-
     /// Begins chance anew, so that what comes next follows from the rest of the state alone.
     /// For model checks.
     #[doc(hidden)]

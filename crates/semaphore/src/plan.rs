@@ -210,15 +210,10 @@ pub fn hold(view: &View, me: Me<'_>, memory: Memory<'_>) -> Plan {
     if me.settings.is_lock() {
         return lock::hold(view, me, memory);
     }
-    let stored = match &view.lock {
-        LockKeyState::Record { record, .. } => Some(record),
-        // The view of a semaphore has no single-key lock.
-        LockKeyState::Missing | LockKeyState::Single(_) => None,
-        LockKeyState::Conflict { found, owner, .. } => {
-            return Plan::blocked(view, me, memory, conflict(view, found, owner.as_ref()));
-        }
-    };
-    let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
+    if let LockKeyState::Conflict { found, owner, .. } = &view.lock {
+        return Plan::blocked(view, me, memory, conflict(view, found, owner.as_ref()));
+    }
+    let record = view.record().cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
     let has = view.slots_of(me.session) == me.settings.slots;
     let own = view.contender(me.session);
     let holds = has && own.is_some_and(|one| matches!(one.state(), None | Some(WaiterState::Held)));

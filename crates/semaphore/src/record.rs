@@ -36,10 +36,7 @@ pub enum Form {
 impl Form {
     /// The flags that a new semaphore of this form carries on all of its keys.
     pub fn flags(self) -> u64 {
-        match self {
-            Self::List => 0,
-            Self::Map => SEMAPHORE_FLAGS,
-        }
+        if self == Self::Map { SEMAPHORE_FLAGS } else { 0 }
     }
 }
 

@@ -26,7 +26,7 @@ enum State {
 }
 
 #[derive(Clone, Debug)]
-struct Live {
+pub(super) struct Live {
     id: SessionId,
     terms: Terms,
     /// `None` for a resumed session that is not renewed yet: nothing is known of it.
@@ -34,7 +34,7 @@ struct Live {
     /// When the next attempt is due.
     due: Due,
     /// The times at which the attempts under way were sent. No two are equal.
-    under_way: Vec<Moment>,
+    pub(super) under_way: Vec<Moment>,
     /// When the last renewal was answered.
     answered: Option<Moment>,
     /// An earlier process created the session.
@@ -100,6 +100,11 @@ impl Turn<'_> {
 }
 
 impl Live {
+    /// A session that is created, with its first lease, or that is resumed, without one.
+    fn new(id: SessionId, terms: Terms, lease: Option<Lease>, due: Due) -> Self {
+        Self { id, terms, lease, due, under_way: Vec::new(), answered: None, resumed: lease.is_none() }
+    }
+
     /// Sends an attempt. A holder does not wait for its end before the next one.
     fn attempt(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
@@ -140,16 +145,13 @@ impl Session {
     /// `resume` is the session of an earlier process, which is resumed if it still lives.
     pub(super) fn new(ttl: Duration, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
-            Some(id) => {
-                let (terms, due, under_way) = (Terms::new(ttl), Due::at(now), Vec::new());
-                State::Live(Live { id, terms, lease: None, due, under_way, answered: None, resumed: true })
-            }
+            Some(id) => State::Live(Live::new(id, Terms::new(ttl), None, Due::at(now))),
             None => State::None { create_at: now },
         };
         Self { ttl, state, ending: false, backoff: Backoff::default(), failing: None }
     }
 
-    fn live(&self) -> Option<&Live> {
+    pub(super) fn live(&self) -> Option<&Live> {
         if let State::Live(live) = &self.state { Some(live) } else { None }
     }
 
@@ -183,11 +185,6 @@ impl Session {
         if matches!(self.state, State::Live(_) | State::Destroying { retry_at: Some(_), .. }) {
             self.state = State::None { create_at: now };
         }
-    }
-
-    /// When the attempts that are under way were sent.
-    pub(super) fn renewals(&self) -> Vec<Moment> {
-        self.live().map(|live| live.under_way.clone()).unwrap_or_default()
     }
 
     /// What fails at present, if anything does.
@@ -265,10 +262,8 @@ impl Session {
             Ok(id) => {
                 let terms = Terms::new(self.ttl);
                 let (lease, due) = (Some(Lease::earned(sent, terms)), Due::after(sent, terms, turn.rng));
-                let session = id.clone();
-                turn.notify(Notice::SessionStarted { session, resumed: false });
-                let (under_way, answered) = (Vec::new(), None);
-                self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: false });
+                turn.notify(Notice::SessionStarted { session: id.clone(), resumed: false });
+                self.state = State::Live(Live::new(id, terms, lease, due));
                 self.note_success(turn);
             }
             // Consul may have created the session all the same: it holds no key, and ends by its TTL.

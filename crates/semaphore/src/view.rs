@@ -44,9 +44,10 @@ impl Pair {
 }
 
 /// What lies under the key that all go by: a semaphore's `<prefix>/.lock`, or a single-key lock's own.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum LockKeyState {
     /// Nothing: the first client that writes creates it.
+    #[default]
     Missing,
     /// A single-key lock, where that is looked for.
     Single(Box<SingleKeyLock>),
@@ -102,11 +103,12 @@ impl Stray {
 }
 
 /// The keys that a view is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Scope {
     /// The key of a single-key lock.
     Single,
     /// `.lock`, and the contender keys that were asked for.
+    #[default]
     Some,
     /// All keys below the prefix.
     All {
@@ -118,7 +120,7 @@ enum Scope {
 }
 
 /// What was read of a semaphore or lock.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     prefix: String,
     scope: Scope,
@@ -140,10 +142,7 @@ pub struct View {
 
 impl View {
     fn of(prefix: &str, scope: Scope, pairs: impl IntoIterator<Item = Pair>, index: u64) -> Self {
-        let (prefix, lock) = (prefix.to_owned(), LockKeyState::Missing);
-        let (contenders, leftovers, occupied) = (Vec::new(), Vec::new(), Vec::new());
-        let (alive, missing) = (BTreeSet::new(), BTreeSet::new());
-        let mut view = Self { prefix, scope, lock, contenders, leftovers, occupied, alive, missing, index };
+        let mut view = Self { prefix: prefix.to_owned(), scope, index, ..Self::default() };
         for pair in pairs {
             view.add(pair);
         }

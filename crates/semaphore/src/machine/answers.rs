@@ -123,7 +123,7 @@ impl Machine {
         match answer {
             Ok(reading) => {
                 self.request_succeeded(cx);
-                self.watches.recover();
+                self.watches.failing_since = None;
                 if changed {
                     self.key_changed(key, reading, cx);
                 } else if !self.known.wants_anything() {
@@ -135,7 +135,7 @@ impl Machine {
                 self.known.decide_by_last();
             }
             Err(failure) => {
-                self.watches.fail(cx.now);
+                self.watches.failing_since.get_or_insert(cx.now);
                 self.request_failed(failure, cx);
                 // What changed meanwhile is not known.
                 if !self.known.wants_anything() {

@@ -39,12 +39,10 @@ impl Machine {
         {
             self.known.want(Want::All);
         }
-        if self.holds() {
-            if !cx.lease_is_valid() {
-                self.lose(LossReason::LeaseExpired, cx);
-            } else if self.watch_fails_at(cx.agent.watch_grace).is_some_and(|at| at <= cx.now) {
-                self.lose(LossReason::WatchFailed, cx);
-            }
+        if self.holds() && !cx.lease_is_valid() {
+            self.lose(LossReason::LeaseExpired, cx);
+        } else if self.watch_fails_at(cx.agent.watch_grace).is_some_and(|at| at <= cx.now) {
+            self.lose(LossReason::WatchFailed, cx);
         }
         // A wait ends in time although a look is under way.
         let looks = matches!(self.in_flight, InFlight::Reading { look: true, .. });
@@ -54,13 +52,9 @@ impl Machine {
         if self.times_out_at().is_some_and(|at| at <= cx.now) {
             self.time_out(cx);
         }
-        if looks {
+        if looks || self.timers.is_set(Timer::Retry) && !self.timers.take_due(Timer::Retry, cx.now) {
             return;
         }
-        if self.timers.at(Timer::Retry).is_some_and(|at| cx.now < at) {
-            return;
-        }
-        self.timers.clear([Timer::Retry]);
         let session = match self.state {
             State::Acquiring(_) | State::Held(_) => cx.session,
             State::Leaving { .. } => cx.remembered,
@@ -282,8 +276,8 @@ impl Machine {
             }
             Standing::Blocked(obstacle) => {
                 self.report_blocked(obstacle, cx);
-                if !self.state.asks() {
-                    return;
+                if self.settings.try_once() {
+                    return self.time_out(cx);
                 }
             }
             Standing::Waits { room } => {
@@ -378,7 +372,7 @@ impl Machine {
         self.known.begin_anew();
         self.looks = Default::default();
         self.past = Default::default();
-        self.watches.recover();
+        self.watches.failing_since = None;
         self.state = State::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
         let took = cx.now.since(acquiring.since);
         // A waiter that was offered its slots has seen the release and the offer at once.
@@ -408,9 +402,6 @@ impl Machine {
             cx.notify(Notice::Blocked { name: self.name.clone(), obstacle: obstacle.clone() });
             acquiring.phase = Phase::Blocked { obstacle, since: cx.now };
         }
-        if self.settings.try_once() {
-            self.time_out(cx);
-        }
     }
 
     pub(crate) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
@@ -436,7 +427,7 @@ impl Machine {
         let Slot { since, session, token, indexes } = slot;
         let (name, held) = (self.name.clone(), cx.now.since(since));
         cx.notify(Notice::Lost { name, session, token, indexes, reason, held });
-        self.watches.recover();
+        self.watches.failing_since = None;
         token
     }
 

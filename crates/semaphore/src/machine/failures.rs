@@ -30,7 +30,7 @@ impl Machine {
     /// A read has failed. Where no watch has begun yet, nothing is known of the slot by it either.
     pub(super) fn read_failed(&mut self, want: Want, failure: Failure, cx: &mut Context<'_>) {
         if self.watches.is_idle() && self.holds() {
-            self.watches.fail(cx.now);
+            self.watches.failing_since.get_or_insert(cx.now);
         }
         self.request_failed(failure, cx);
         self.known.want(want);
@@ -39,7 +39,7 @@ impl Machine {
     /// A read was answered.
     pub(super) fn read_succeeded(&mut self, cx: &mut Context<'_>) {
         if self.watches.is_idle() {
-            self.watches.recover();
+            self.watches.failing_since = None;
         }
         self.request_succeeded(cx);
     }

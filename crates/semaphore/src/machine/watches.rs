@@ -23,7 +23,7 @@ pub(super) struct Watches {
     spurious: Backoff,
     /// After changes that a reading has denied.
     denied: Backoff,
-    /// Since when the watches fail.
+    /// Since when the watches fail, or readings in their place.
     pub(super) failing_since: Option<Moment>,
 }
 
@@ -97,16 +97,6 @@ impl Watches {
     /// Whether nothing is watched.
     pub(super) fn is_idle(&self) -> bool {
         self.keys.is_empty()
-    }
-
-    /// A query has failed, or a reading in its place.
-    pub(super) fn fail(&mut self, now: Moment) {
-        self.failing_since.get_or_insert(now);
-    }
-
-    /// A query was answered.
-    pub(super) fn recover(&mut self) {
-        self.failing_since = None;
     }
 
     /// When a query that rests may be sent.
