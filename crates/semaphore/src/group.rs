@@ -54,12 +54,9 @@ impl AcquireGroup {
         let arrivals: BTreeSet<_> = members.iter().map(|machine| machine.arrival()).collect();
         let entered = arrivals.len() == 1 && !arrivals.contains(&None);
         let tries_once = members.iter().any(|machine| machine.settings().try_once());
+        let step = if entered || tries_once { GroupStep::Acquire } else { GroupStep::Enqueue };
         // One alone is like any other.
-        self.step = (members.len() > 1).then_some(if entered || tries_once {
-            GroupStep::Acquire
-        } else {
-            GroupStep::Enqueue
-        });
+        self.step = Some(step).filter(|_| members.len() > 1);
         self.prefixes = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
     }
 

@@ -184,15 +184,11 @@ impl Keeper {
                 self.session_changed(&change, now);
             }
             Event::SessionDestroyed(answer) => self.agent.session.destroyed(answer, &mut turn),
-            Event::Listed(name, answer) => self.with(&name, now, |machine, cx| machine.listed(answer, cx)),
-            Event::LockRead(name, answer) => {
-                self.with(&name, now, |machine, cx| machine.lock_read(answer, cx));
-            }
-            Event::KeysRead(name, answer) => {
-                self.with(&name, now, |machine, cx| machine.keys_read(answer, cx));
-            }
+            Event::Listed(name, answer) => self.with(&name, now, |one, cx| one.listed(answer, cx)),
+            Event::LockRead(name, answer) => self.with(&name, now, |one, cx| one.lock_read(answer, cx)),
+            Event::KeysRead(name, answer) => self.with(&name, now, |one, cx| one.keys_read(answer, cx)),
             Event::Watched(name, key, answer) => {
-                self.with(&name, now, |machine, cx| machine.watched(&key, answer, cx));
+                self.with(&name, now, |one, cx| one.watched(&key, answer, cx));
             }
             Event::Committed(names, answer) => self.committed(&names, &answer, now),
         }
@@ -317,14 +313,8 @@ impl Keeper {
                 let parts = names.into_iter().filter_map(part).collect();
                 self.out.push_back(Command::Commit { parts });
             }
-            GroupAction::Begin(names) => self.each(names, now, |machine, cx| {
-                machine.begin_holding(cx);
-                machine.drive(cx);
-            }),
-            GroupAction::Release(names) => self.each(names, now, |machine, cx| {
-                machine.release_with_group(cx);
-                machine.drive(cx);
-            }),
+            GroupAction::Begin(names) => self.each(names, now, Machine::begin_holding),
+            GroupAction::Release(names) => self.each(names, now, Machine::release_with_group),
         }
     }
 

@@ -174,14 +174,13 @@ impl Machine {
 
     /// Whether slots that it offered are not accepted yet. Until then it sees to it that somebody takes them.
     pub fn owes(&self) -> bool {
-        let tends = self.timers.is_set(Timer::Again) || self.known.want == Some(Want::All);
-        let tends = tends || !matches!(self.in_flight, InFlight::None);
+        let tends = self.timers.is_set(Timer::Again) || self.known.want == Some(Want::All) || !self.is_gone();
         self.owed.deadline().is_some() || self.state.rests() && tends
     }
 
     /// These offers: the takers, each with the index that its contender key has until it accepts.
     pub fn open_offers(&self) -> impl Iterator<Item = (&SessionId, u64)> {
-        self.owed.iter()
+        self.owed.offers.iter().map(|(taker, (index, _))| (taker, *index))
     }
 
     /// Takes over changed settings. The prefix and the slots stay: another prefix is another semaphore.
@@ -321,7 +320,7 @@ impl Machine {
         if let InFlight::Committing { write, .. } = &self.in_flight { write.ops.len() } else { 0 }
     }
 
-    /// Holds from now on what was found.
+    /// Holds from now on what was found, and goes on.
     pub(super) fn begin_holding(&mut self, cx: &mut Context<'_>) {
         if let Finding::Slots(grant) = self.state.finding().clone() {
             self.hold(grant, cx);
@@ -329,6 +328,7 @@ impl Machine {
                 self.known.decide_by_last();
             }
         }
+        self.drive(cx);
     }
 
     /// The token of a slot that an earlier process held, and that was not looked at yet.

@@ -297,11 +297,9 @@ impl Write {
 impl Me<'_> {
     fn entry(&self, state: WaiterState, indexes: Vec<u32>) -> Entry {
         let Settings { slots, priority, body, .. } = self.settings;
-        let mut entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
-        entry.body.clone_from(body);
-        entry.indexes = indexes;
-        entry.together = self.together.map(|together| together.prefixes.to_vec()).unwrap_or_default();
-        entry
+        let together = self.together.map(|together| together.prefixes.to_vec()).unwrap_or_default();
+        let entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
+        Entry { body: body.clone(), indexes, together, ..entry }
     }
 
     /// The transaction of these steps, which then reads `.lock` and the own contender key. A step that reads one key would fail where the

@@ -22,7 +22,7 @@ impl Machine {
         self.known = Known::nothing();
         self.past.token = None;
         self.past.stopping = None;
-        self.owed.clear();
+        self.owed.offers.clear();
         self.looks = Default::default();
         self.set_finding(super::Finding::Nothing);
         if cx.agent.ending {
@@ -110,7 +110,7 @@ impl Machine {
         }
         if view.is_listed() {
             // What is still open is in the sightings, by which the next plan goes.
-            self.owed.clear();
+            self.owed.offers.clear();
             self.timers.clear([Timer::Refresh]);
         }
         self.known.see(view, cx.remembered, cx.now);
@@ -296,10 +296,8 @@ impl Machine {
                     self.known.decided_by_listing = true;
                     if self.state.acquiring().is_some() {
                         let own = self.view().and_then(|view| plan::Watch::contender(view, &session));
-                        self.watch(
-                            own.into_iter().chain(self.owed.watches(&self.settings.prefix)).collect(),
-                            cx,
-                        );
+                        let takers = self.owed.watches(&self.settings.prefix);
+                        self.watch(own.into_iter().chain(takers).collect(), cx);
                     }
                 }
             }

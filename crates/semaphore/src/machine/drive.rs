@@ -94,11 +94,9 @@ impl Machine {
                 self.known.decide_by_last();
             }
         }
-        if self.timers.at(Timer::Yield).is_some_and(|at| at <= cx.now) && !self.known.yields_over {
-            self.known.yields_over = true;
-            self.known.want(self.looks_at(cx));
-        }
-        if self.timers.take_due(Timer::LastLook, cx.now) {
+        let acts = self.timers.at(Timer::Yield).is_some_and(|at| at <= cx.now) && !self.known.yields_over;
+        self.known.yields_over |= acts;
+        if self.timers.take_due(Timer::LastLook, cx.now) || acts {
             self.known.want(self.looks_at(cx));
         }
         if self.timers.take_due(Timer::Look, cx.now) {
@@ -116,10 +114,10 @@ impl Machine {
             let rests = self.state.rests();
             if rests && self.known.want != Some(Want::All) && self.owed.gives_up() {
                 self.timers.clear([Timer::Again]);
-                self.owed.clear();
+                self.owed.offers.clear();
             } else {
                 if !rests {
-                    self.owed.clear();
+                    self.owed.offers.clear();
                 }
                 self.known.want(Want::All);
             }

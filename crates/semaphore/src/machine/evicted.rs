@@ -57,7 +57,7 @@ impl Machine {
         });
     }
 
-    /// Releases the slots and asks for them again, because another member of the acquire group has none.
+    /// Begins to release the slots, to ask for them again, because another member of the acquire group has none.
     pub(crate) fn release_with_group(&mut self, cx: &mut Context<'_>) {
         let view = self.view().cloned();
         let known = view.zip(cx.session.filter(|_| !cx.occupied));
@@ -67,6 +67,7 @@ impl Machine {
         // A loss that was reported before, as of an expired lease, still has its time.
         self.past.stopping = lost.or(self.past.stopping);
         self.start_leaving(if exits { LeaveReason::Lost } else { LeaveReason::Requeue });
+        self.drive(cx);
     }
 
     /// Whether the session has its slots, or the lock, by a view, and not by an offer that it has not accepted.

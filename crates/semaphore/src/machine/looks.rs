@@ -22,7 +22,7 @@ const MAX_ROUNDS: u32 = 6;
 /// Offers that were made and are not known to be accepted: the index of each, and when it is taken back.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owed {
-    offers: BTreeMap<SessionId, (u64, Moment)>,
+    pub(super) offers: BTreeMap<SessionId, (u64, Moment)>,
     /// How many times a client that has left has looked after them.
     rounds: u32,
 }
@@ -30,10 +30,6 @@ pub(super) struct Owed {
 impl Owed {
     pub(super) fn add(&mut self, sessions: &[SessionId], index: u64, now: Moment) {
         self.offers.extend(sessions.iter().map(|session| (session.clone(), (index, now + OFFER_PATIENCE))));
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&SessionId, u64)> {
-        self.offers.iter().map(|(session, (index, _))| (session, *index))
     }
 
     /// When the first offer is overdue.
@@ -46,11 +42,6 @@ impl Owed {
         if self.offers.get(session).is_some_and(|(offered, _)| index != Some(*offered)) {
             self.offers.remove(session);
         }
-    }
-
-    /// All keys were listed. What is still open is in the sightings, by which the next plan goes.
-    pub(super) fn clear(&mut self) {
-        self.offers.clear();
     }
 
     /// Whether a client that has left has looked after them often enough: nobody seems to live.
@@ -93,8 +84,7 @@ enum Stage {
 impl Machine {
     /// A client that has left sees to the offers that it made, also when its session has ended.
     pub(super) fn tend(&mut self, cx: &mut Context<'_>) {
-        if self.known.want == Some(Want::All) {
-            self.known.want.take();
+        if self.known.want.take_if(|want| *want == Want::All).is_some() {
             cx.out.push_back(Command::List { name: self.name.clone() });
             self.in_flight = InFlight::Reading { want: Want::All, look: false };
             return;

@@ -46,9 +46,8 @@ pub(super) fn hold(view: &View, me: Me<'_>, memory: Memory<'_>) -> Plan {
 /// Locks the key. The value names the holder, for people, and its token, if it has one already.
 fn lock(view: &View, me: Me<'_>, guard: Op, grant: Grant) -> Write {
     let mut entry = me.entry(WaiterState::Held, vec![0]);
-    if let Some(stored) =
-        view.single().and_then(|single| single.entry.as_ref()).filter(|_| grant.token.is_some())
-    {
+    let stored = view.single().and_then(|single| single.entry.as_ref());
+    if let Some(stored) = stored.filter(|_| grant.token.is_some()) {
         entry.since.clone_from(&stored.since);
     }
     entry.token = grant.token;

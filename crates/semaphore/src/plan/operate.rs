@@ -139,13 +139,8 @@ fn refuse_in_use(
         }
         all.join(", ")
     };
-    let mut who = Vec::new();
-    if !live.is_empty() {
-        who.push(format!("held by {}", all(&live)));
-    }
-    if !waiting.is_empty() {
-        who.push(format!("waited for by {}", all(&waiting)));
-    }
+    let uses = [("held by", &live), ("waited for by", &waiting)].into_iter().filter(|(_, by)| !by.is_empty());
+    let who: Vec<_> = uses.map(|(how, by)| format!("{how} {}", all(by))).collect();
     let prefix = view.prefix();
     if !who.is_empty() {
         return Err(format!("the semaphore {prefix} is in use: {}", who.join("; ")));
