@@ -215,7 +215,8 @@ impl Event {
             Self::KeysRead(_, answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };
-        failure.is_none_or(|failure| failure.kind.is_of_consul())
+        let is_of_others = |kind| matches!(kind, FailureKind::NotConsul | FailureKind::NoToken);
+        failure.is_none_or(|failure| !failure.kind.is_transient() && !is_of_others(failure.kind))
     }
 }
 
@@ -316,11 +317,6 @@ impl FailureKind {
     /// Whether a retry can succeed: Consul has not decided, or its decision is not known.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::NoLeader | Self::Unavailable | Self::RateLimited | Self::Mismatch)
-    }
-
-    /// Whether Consul has answered and decided.
-    fn is_of_consul(self) -> bool {
-        !self.is_transient() && !matches!(self, Self::NotConsul | Self::NoToken)
     }
 
     /// The value of the metric label. Kinds that differ only in what to do about them share one.

@@ -248,10 +248,14 @@ impl Machine {
 
     /// Forgets the other participants: another machine of this agent knows them.
     pub(super) fn forget_others(&mut self, session: &SessionId) {
-        let rests = matches!(self.in_flight, InFlight::None) && !self.known.wants_anything();
-        if rests && self.holds() && !self.settings.is_lock() {
+        if self.is_quiet() && self.holds() && !self.settings.is_lock() {
             self.known.forget_others(session);
         }
+    }
+
+    /// Whether no answer is awaited and no view is to be decided upon: what was found last is what is known.
+    fn is_quiet(&self) -> bool {
+        matches!(self.in_flight, InFlight::None) && !self.known.wants_anything()
     }
 
     /// Whether slots are wanted, at once or after a release.
@@ -280,8 +284,7 @@ impl Machine {
     pub(super) fn holds_nothing(&self) -> bool {
         self.state.waits()
             && !matches!(self.state.finding(), Finding::Slots(_) | Finding::SlotsUnproved(_))
-            && !self.known.wants_anything()
-            && matches!(self.in_flight, InFlight::None)
+            && self.is_quiet()
     }
 
     /// Whether the machine is blocked.
@@ -301,8 +304,7 @@ impl Machine {
 
     /// Whether it would write what the acquire group is to write with it. A proposal does not outlast the view on which it was made.
     pub(super) fn has_proposal(&self) -> bool {
-        let is_current = matches!(self.in_flight, InFlight::None) && !self.known.wants_anything();
-        is_current && matches!(self.state.finding(), Finding::Proposal(_))
+        self.is_quiet() && matches!(self.state.finding(), Finding::Proposal(_))
     }
 
     /// Takes the offer up: these steps are on their way.

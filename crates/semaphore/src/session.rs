@@ -3,7 +3,7 @@
 use crate::timing::{
     MAX_RENEWALS_IN_FLIGHT, MAX_SESSION_RETRY_WAIT, REFUSED_SHARE, RENEW_JITTER, RETRY_JITTER,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
@@ -33,8 +33,8 @@ pub(super) struct Live {
     lease: Option<Lease>,
     /// When the next attempt is due.
     due: Due,
-    /// The times at which the attempts under way were sent. No two are equal.
-    pub(super) under_way: Vec<Moment>,
+    /// The times at which the attempts under way were sent.
+    pub(super) under_way: BTreeSet<Moment>,
     /// When the last renewal was answered.
     answered: Option<Moment>,
     /// An earlier process created the session.
@@ -102,13 +102,13 @@ impl Turn<'_> {
 impl Live {
     /// A session that is created, with its first lease, or that is resumed, without one.
     fn new(id: SessionId, terms: Terms, lease: Option<Lease>, due: Due) -> Self {
-        Self { id, terms, lease, due, under_way: Vec::new(), answered: None, resumed: lease.is_none() }
+        Self { id, terms, lease, due, under_way: BTreeSet::new(), answered: None, resumed: lease.is_none() }
     }
 
     /// Sends an attempt. A holder does not wait for its end before the next one.
     fn attempt(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
-        self.under_way.push(now);
+        self.under_way.insert(now);
         let timeout = self.terms.renew_timeout();
         let holding = now + jittered(self.terms.retry_every(), RETRY_JITTER, turn.rng);
         self.due = Due { holding, waiting: now + timeout };
@@ -285,10 +285,9 @@ impl Session {
     ) -> Change {
         // An answer about a session that is being destroyed, or about an earlier one, is ignored.
         let State::Live(live) = &mut self.state else { return Change::None };
-        let Some(place) = live.under_way.iter().position(|attempt| *attempt == sent) else {
+        if !live.under_way.remove(&sent) {
             return Change::None;
-        };
-        live.under_way.remove(place);
+        }
         match answer {
             Ok(ttl) => {
                 let first = live.lease.is_none();

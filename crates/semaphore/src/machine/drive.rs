@@ -122,7 +122,7 @@ impl Machine {
                 self.known.want(Want::All);
             }
         }
-        if self.watches.is_due(cx.now) && !self.known.wants_anything() {
+        if self.watches.timers().any(|until| until <= cx.now) && !self.known.wants_anything() {
             self.known.decide_by_last();
         }
     }
@@ -151,21 +151,18 @@ impl Machine {
         self.known.decided_by_listing = view.is_listed();
         self.set_finding(Finding::Nothing);
         let wall = cx.agent.wall.text(cx.now);
+        let me = self.me(session, &wall, cx);
         let leaves = self.state.leaves();
         match leaves {
             None => {
-                let (me, memory) = (self.me(session, &wall, cx), self.memory(cx));
-                let plan = plan::hold(&view, me, memory);
+                let plan = plan::hold(&view, me, self.memory(cx));
                 self.follow(plan, &view, session, cx);
             }
-            Some(reason) => {
-                let me = self.me(session, &wall, cx);
-                match plan::leave(&view, me, &self.known.sightings) {
-                    Leave::Read(want) => self.read(want, session, cx),
-                    Leave::Write(write) => self.commit(write, cx),
-                    Leave::Gone => self.gone(reason, cx),
-                }
-            }
+            Some(reason) => match plan::leave(&view, me, &self.known.sightings) {
+                Leave::Read(want) => self.read(want, session, cx),
+                Leave::Write(write) => self.commit(write, cx),
+                Leave::Gone => self.gone(reason, cx),
+            },
         }
         self.known.confirms = false;
         let keeps = cx.occupied || self.withheld().is_some();

@@ -105,9 +105,4 @@ impl Watches {
             .values()
             .filter_map(|state| if let Watching::Not(until) = state { Some(*until) } else { None })
     }
-
-    /// Whether a query that rested may be sent.
-    pub(super) fn is_due(&self, now: Moment) -> bool {
-        self.timers().any(|until| until <= now)
-    }
 }

@@ -253,14 +253,6 @@ impl<'a> Draft<'a> {
         self.record.hints = Some(Hints { next, waiting: count(waiting), least, ..hints });
     }
 
-    /// Counts the planning client among the waiters, if a free slot serves it.
-    pub(super) fn count_own(&mut self, me: &Me<'_>) {
-        let fits = me.settings.slots <= self.record.limit;
-        if let Some(hints) = self.record.hints.as_mut().filter(|_| fits) {
-            hints.waiting += 1;
-        }
-    }
-
     /// Whether `.lock` is to be written.
     pub(super) fn changes(&self) -> bool {
         match self.view.record() {

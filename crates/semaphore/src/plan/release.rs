@@ -52,9 +52,8 @@ pub fn leave(view: &View, me: Me<'_>, sightings: &Sightings) -> Leave {
             let draft = Draft::new(view, record.clone(), me.wall);
             let served = serve::serve(draft, Service::of_other(me, sightings));
             write = served.draft.finish().unwrap_or_default();
-            write
-                .ops
-                .retain(|op| op.key() != view.contender_key(me.session) && !matches!(op, Op::List { .. }));
+            let own_key = view.contender_key(me.session);
+            write.ops.retain(|op| op.key() != own_key && !matches!(op, Op::List { .. }));
             if write.ops.is_empty() {
                 // Somebody may name it in `.lock` at this moment, and a release then keep the slots for it.
                 write.ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });

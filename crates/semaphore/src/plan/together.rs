@@ -24,7 +24,11 @@ pub(super) fn ask(view: &View, mut record: Record, me: Me<'_>, memory: Memory<'_
         // It leaves free slots alone while other members lack theirs, and a newcomer takes what `.lock` counts no waiter for.
         if !draft.record.is_attended() || draft.record.next().contains(me.session) {
             draft.publish(&line::in_order(view, None));
-            draft.count_own(&me);
+            // Its own write leaves it out of the count. It is a waiter if a free slot serves it.
+            let fits = me.settings.slots <= draft.record.limit;
+            if let Some(hints) = draft.record.hints.as_mut().filter(|_| fits) {
+                hints.waiting += 1;
+            }
             draft.creates = true;
         }
         draft.write.joint = true;

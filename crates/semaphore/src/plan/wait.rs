@@ -144,8 +144,7 @@ pub(super) fn watches(
     me: Me<'_>,
 ) -> Vec<Watch> {
     let own = Watch::contender(view, me.session);
-    let alone = !view.has_foreign() && me.together.is_none();
-    if alone {
+    if !view.has_foreign() && me.together.is_none() {
         return own.into_iter().collect();
     }
     let ahead = line.iter().take_while(|one| one.session != me.session);

@@ -26,7 +26,7 @@ fn attempts(keeper: &mut Keeper, from: Moment, to: Moment) -> Vec<Moment> {
 }
 
 /// When the renewals that are under way were sent, in order.
-fn under_way(keeper: &Keeper) -> Vec<Moment> {
+fn under_way(keeper: &Keeper) -> BTreeSet<Moment> {
     keeper.agent.session.live().unwrap().under_way.clone()
 }
 
