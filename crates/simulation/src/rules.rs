@@ -114,9 +114,9 @@ fn passes_no_waiter(
         let Some(hints) = hints.filter(|hints| hints.next.contains(session)) else { return false };
         let came = one.priority() > hints.least || one.modify_index != one.create_index;
         let alone = hints.next.iter().all(|named| named == session);
-        // It was named before it left and joined again, which it has yet to see.
+        // It was named before it left and joined again, which it has yet to see: it stands where it stood.
         let again = place.1 > before.lock_index();
-        (came || alone || again) && !hints.next.contains(&one.session)
+        again || (came || alone) && !hints.next.contains(&one.session)
     };
     let waited = |one: &&Contender| {
         // The writer may be of a new configuration, of which its contender key does not tell yet.

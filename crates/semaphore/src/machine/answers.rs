@@ -386,7 +386,7 @@ impl Machine {
         self.known.lost_race = self.state.acquiring().is_some();
         let joins = self.known.arrival.is_none() && self.state.acquiring().is_some();
         // One of those to whom slots were offered by name may be gone.
-        let by_name = !of_lock && !write.offered.is_empty();
+        let by_name = !of_lock && !write.offered.is_empty() && self.state.acquiring().is_none();
         // What a client that has left does for others takes a listing.
         let own = cx.remembered.map(|session| contender_key(&self.settings.prefix, session));
         let writes_own = own.is_none_or(|own| write.ops.iter().any(|op| op.key() == own));
