@@ -16,7 +16,8 @@ const COLUMNS: [&str; 17] = [
     "limit",
     "hold      ",
     "requests/a client",
-    "writes/a client",
+    // A transaction that only reads is one too.
+    "PUTs/a client",
     "KB/a client",
     "makespan/over ideal",
     "handoff/p50 ms",
