@@ -13,7 +13,9 @@ use super::settings::{LimitPolicy, Settings};
 use super::single::SingleKeyLock;
 use super::view::View;
 use super::{Moment, SessionId};
-use crate::timing::{LATE_WRITE, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, RELEASE_STEP, TRY_ONCE_TIMEOUT};
+use crate::timing::{
+    LATE_WRITE, MAX_CAS_RIVALS, MAX_LIST_INTERVAL, REFRESH_PER_PARTICIPANT, RELEASE_STEP, TRY_ONCE_TIMEOUT,
+};
 
 mod answers;
 mod context;
@@ -344,7 +346,11 @@ impl Machine {
             return;
         }
         let own = self.state.slot().and_then(|slot| self.view()?.entry_of(&slot.session));
-        let turn = own.and_then(|own| own.indexes.first()?.checked_rem(own.beside?));
+        let others =
+            self.view().and_then(View::record).is_some_and(|record| record.taken() > self.settings.slots);
+        let turn = own.filter(|_| others).and_then(|own| {
+            (own.indexes.first()? / self.settings.slots.max(1)).checked_rem(own.beside?.min(MAX_CAS_RIVALS))
+        });
         self.start_leaving(LeaveReason::Released);
         self.timers.set(Timer::Retry, turn.filter(|turn| *turn > 0).map(|turn| now + RELEASE_STEP * turn));
     }

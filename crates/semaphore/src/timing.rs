@@ -10,9 +10,10 @@ use std::time::Duration;
 
 /// A semaphore that is tried once times out after this long without any answer.
 pub const TRY_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A newcomer leaves free slots for at most this long to the clients that joined at the same time. Those of a crowd should not all list the
-/// keys while Consul is busy with their arrival.
-pub(crate) const MAX_NEWCOMER_YIELD: Duration = Duration::from_millis(400);
+/// A newcomer leaves free slots for at most this long to the clients that joined at the same time.
+pub(crate) const MAX_NEWCOMER_YIELD: Duration = Duration::from_millis(60);
+/// The same for one that has lost a race for a slot. Those of a crowd should not all list the keys while Consul is busy with their arrival.
+pub(crate) const MAX_CROWD_YIELD: Duration = Duration::from_millis(400);
 /// The same, for each write to Consul since the last one to `.lock`: so many clients may have joined before.
 pub(crate) const NEWCOMER_YIELD_PER_WRITE: Duration = Duration::from_millis(1);
 /// An offer that is not accepted this long after a client has seen it first is taken back by that client. It is a hundred times what

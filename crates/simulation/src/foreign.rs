@@ -179,12 +179,12 @@ impl Foreign {
         let mut value = record.encode();
         if let (true, Some(stored)) = (self.keeps, consul.store.key(&key).found) {
             let mut fields: Map<String, Value> = serde_json::from_slice(&stored.value).unwrap_or_default();
-            // Its holders could be those of an earlier record, whose hints would hold again. That is a documented limit.
-            if let Some(hints) = fields.get_mut("slotkeeper") {
-                hints["of"] = 0.into();
-            }
             fields.extend(serde_json::from_slice::<Map<_, _>>(&value).expect("a record is an object"));
-            value = serde_json::to_vec(&fields).expect("JSON");
+            // Its holders may be those of an earlier record, whose hints hold again. That is a documented limit.
+            let encoded = serde_json::to_vec(&fields).expect("JSON");
+            if Record::decode(&encoded, flags).is_ok_and(|record| record.hints.is_none()) {
+                value = encoded;
+            }
         }
         consul.store.cas(Write { key, value: value.into(), flags }, index, now)
     }

@@ -178,7 +178,9 @@ impl Referee {
         self.check_prunes(by, now);
         self.note_room(now);
         if !self.game.chaos.deceives() {
-            let is_writer = |session: &SessionId| by.is_some_and(|by| by.sessions.contains(session));
+            let is_writer = |session: &SessionId| {
+                self.game.chaos.reload > 0.0 && by.is_some_and(|by| by.sessions.contains(session))
+            };
             self.keep(rules::order(&self.before, &self.after, &is_writer));
         }
         if self.game.chaos.spoil == 0.0 {

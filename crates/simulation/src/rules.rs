@@ -115,7 +115,9 @@ fn passes_no_waiter(
         let came = one.priority() > hints.least || one.modify_index != one.create_index;
         let alone = hints.next.iter().all(|named| named == session);
         // It was named before it left and joined again, which it has yet to see: it stands where it stood.
-        let again = place.1 > before.lock_index();
+        let named = |session: &SessionId| hints.next.iter().position(|named| named == session);
+        let ahead = named(&one.session).is_some_and(|at| Some(at) < named(session));
+        let again = place.1 > before.lock_index() && !ahead;
         again || (came || alone) && !hints.next.contains(&one.session)
     };
     let waited = |one: &&Contender| {

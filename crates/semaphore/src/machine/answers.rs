@@ -257,7 +257,6 @@ impl Machine {
     fn commit_done(&mut self, write: Write, index: u64, listing: Option<Listing>, cx: &mut Context<'_>) {
         self.write_succeeded(cx);
         self.contention.reset();
-        self.known.lost_race = false;
         let Some(session) = cx.remembered.cloned() else {
             self.note_offers(&write, index, cx);
             return self.watch_takers(cx);
@@ -382,11 +381,13 @@ impl Machine {
             return self.known.want(Want::All);
         }
         let lock = lock_key(&self.settings.prefix);
-        let of_lock = steps.iter().all(|step| write.ops.get(*step).is_some_and(|op| op.key() == lock));
+        let is_lock = |step: &usize| write.ops.get(*step).is_some_and(|op| op.key() == lock);
+        let of_lock = steps.iter().all(is_lock);
         self.known.lost_race = self.state.acquiring().is_some();
         let joins = self.known.arrival.is_none() && self.state.acquiring().is_some();
-        // One of those to whom slots were offered by name may be gone.
-        let by_name = !of_lock && !write.offered.is_empty() && self.state.acquiring().is_none();
+        // One of those to whom slots were offered may be gone. Of a crowd of waiters that serve all, the others see `.lock` first.
+        let takers = if self.state.acquiring().is_some() { !steps.iter().any(is_lock) } else { !of_lock };
+        let by_name = takers && !write.offered.is_empty();
         // What a client that has left does for others takes a listing.
         let own = cx.remembered.map(|session| contender_key(&self.settings.prefix, session));
         let writes_own = own.is_none_or(|own| write.ops.iter().any(|op| op.key() == own));

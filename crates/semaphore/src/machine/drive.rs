@@ -8,7 +8,8 @@ use crate::notice::{LossReason, Notice};
 use crate::plan::{self, Grant, Leave, Me, Memory, Next, Plan, Standing, Want, Watch, Write};
 use crate::settings::OnLost;
 use crate::timing::{
-    LOOK_GRACE, LOOK_WINDOW, MAX_CONFIRM_INTERVAL, MAX_NEWCOMER_YIELD, NEWCOMER_YIELD_PER_WRITE, WATCH_DELAY,
+    LOOK_GRACE, LOOK_WINDOW, MAX_CONFIRM_INTERVAL, MAX_CROWD_YIELD, MAX_NEWCOMER_YIELD,
+    NEWCOMER_YIELD_PER_WRITE, WATCH_DELAY,
 };
 use crate::view::{View, contender_key, lock_key};
 use crate::{Moment, Obstacle, SessionId};
@@ -316,7 +317,8 @@ impl Machine {
             Next::Yield(watches) => {
                 let rank = u32::try_from(view.index().saturating_sub(view.lock_index())).unwrap_or(u32::MAX);
                 // A timer of this instant would never be due.
-                let longest = NEWCOMER_YIELD_PER_WRITE.saturating_mul(rank.max(1)).min(MAX_NEWCOMER_YIELD);
+                let most = if self.known.lost_race { MAX_CROWD_YIELD } else { MAX_NEWCOMER_YIELD };
+                let longest = NEWCOMER_YIELD_PER_WRITE.saturating_mul(rank.max(1)).min(most);
                 let until = cx.now + jittered(longest, 0.9, cx.rng);
                 self.timers.set_once(Timer::Yield, || until);
                 watches

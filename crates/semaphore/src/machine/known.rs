@@ -25,7 +25,7 @@ pub(super) struct Known {
     pub(super) arrival: Option<u64>,
     /// Consul refused the free lock, which is in lock-delay: when to try again.
     pub(super) delayed_until: Option<Moment>,
-    /// The last check-and-set of `.lock` came too late.
+    /// A check-and-set of `.lock` came too late since the slots were asked for: many clients may have come at once.
     pub(super) lost_race: bool,
     /// The last decision was made on a listing.
     pub(super) decided_by_listing: bool,

@@ -12,8 +12,8 @@ impl World {
         self.open = false;
         for place in 0..self.agents.len() {
             let agent = &mut self.agents[place];
-            // What has been delayed by them arrives when it would have.
-            agent.answered_by = agent.troubled_until();
+            // What has been delayed by a pause arrives when it would have.
+            agent.answered_by = agent.answered_by.max(agent.paused_until);
             (agent.cut_until, agent.slow_until, agent.paused_until) = (self.now, self.now, self.now);
             let settled = self.agents[place].configuration.with_limit(self.game.limit);
             self.reload(place, settled);

@@ -142,14 +142,16 @@ fn of_holders_that_one_write_served_each_leaves_a_moment_after_the_one_before() 
     let served = key_with("a", "me", WaiterState::Offered, |entry| {
         (entry.indexes, entry.beside) = (vec![5], Some(3));
     });
-    game.change(vec![("a/.lock", Some(lock("a", 6, &["me"], &[]))), ("a/x", None), ("a/me", Some(served))]);
+    let beside = Some(key_with("a", "y", WaiterState::Held, |entry| entry.indexes = vec![3]));
+    let lock = Some(lock("a", 6, &["y", "me"], &[]));
+    game.change(vec![("a/.lock", lock), ("a/x", None), ("a/y", beside), ("a/me", Some(served))]);
     assert!(game.holds("a"));
     let end = game.now;
     game.keeper.remove(&"a".into(), end);
     game.passes(end + Duration::from_millis(9));
-    assert_eq!(game.record(), "me | ");
+    assert_eq!(game.record(), "y me | ");
     game.passes(end + Duration::from_millis(10));
-    assert_eq!(game.record(), " | ");
+    assert_eq!(game.record(), "y | ");
 }
 
 #[test]
