@@ -139,8 +139,9 @@ fn refuse_in_use(
         }
         all.join(", ")
     };
-    let uses = [("held by", &live), ("waited for by", &waiting)].into_iter().filter(|(_, by)| !by.is_empty());
-    let who: Vec<_> = uses.map(|(how, by)| format!("{how} {}", all(by))).collect();
+    let held = (!live.is_empty()).then(|| format!("held by {}", all(&live)));
+    let waited = (!waiting.is_empty()).then(|| format!("waited for by {}", all(&waiting)));
+    let who: Vec<_> = held.into_iter().chain(waited).collect();
     let prefix = view.prefix();
     if !who.is_empty() {
         return Err(format!("the semaphore {prefix} is in use: {}", who.join("; ")));
