@@ -70,7 +70,7 @@ pub struct Memory<'a> {
     pub yields_until: Option<Moment>,
     /// The wait ends soon: what is to be looked at is looked at now.
     pub ends_soon: bool,
-    /// The last check-and-set of `.lock` came too late.
+    /// A check-and-set of `.lock` came too late since the slots were asked for.
     pub lost_race: bool,
     /// The index of `.lock` when a listing last showed that nothing is to be done for others.
     pub settled_at: Option<u64>,

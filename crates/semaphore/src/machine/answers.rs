@@ -385,9 +385,10 @@ impl Machine {
         let of_lock = steps.iter().all(is_lock);
         self.known.lost_race = self.state.acquiring().is_some();
         let joins = self.known.arrival.is_none() && self.state.acquiring().is_some();
-        // One of those to whom slots were offered may be gone. Of a crowd of waiters that serve all, the others see `.lock` first.
-        let takers = if self.state.acquiring().is_some() { !steps.iter().any(is_lock) } else { !of_lock };
-        let by_name = takers && !write.offered.is_empty();
+        // One of those to whom slots were offered may be gone. A waiter whose write failed on `.lock` too reads that first: of a crowd,
+        // another one has served all by then.
+        let of_taker = if self.state.acquiring().is_some() { !steps.iter().any(is_lock) } else { !of_lock };
+        let taker_is_gone = of_taker && !write.offered.is_empty();
         // What a client that has left does for others takes a listing.
         let own = cx.remembered.map(|session| contender_key(&self.settings.prefix, session));
         let writes_own = own.is_none_or(|own| write.ops.iter().any(|op| op.key() == own));
@@ -397,7 +398,7 @@ impl Machine {
             // Those that it races wait no longer each time, and it would never win.
             self.contention.reset();
         }
-        let lists = by_name || has_left || is_foreign;
+        let lists = taker_is_gone || has_left || is_foreign;
         self.known.want(if lists { Want::All } else { Want::Some(Vec::new()) });
         if !joins {
             self.delay_retry(cx);

@@ -316,8 +316,8 @@ impl Machine {
             Next::Wait(watches) => watches,
             Next::Yield(watches) => {
                 let rank = u32::try_from(view.index().saturating_sub(view.lock_index())).unwrap_or(u32::MAX);
-                // A timer of this instant would never be due.
                 let most = if self.known.lost_race { MAX_CROWD_YIELD } else { MAX_NEWCOMER_YIELD };
+                // A timer of this instant would never be due.
                 let longest = NEWCOMER_YIELD_PER_WRITE.saturating_mul(rank.max(1)).min(most);
                 let until = cx.now + jittered(longest, 0.9, cx.rng);
                 self.timers.set_once(Timer::Yield, || until);
