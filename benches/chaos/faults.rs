@@ -11,6 +11,7 @@ use crate::job::Semaphore;
 use crate::plan::{Edit, Fault, Planned, ServerFault, Target};
 use crate::stage::{Hurt, Stage};
 use crate::support::cluster::Cluster;
+use crate::support::freezer::SILENCE;
 use crate::support::http::{self, Body, Response};
 use crate::support::{life, processes};
 
@@ -20,6 +21,8 @@ const LOCK_FLAGS: u64 = 3_304_740_253_564_472_344;
 const ANSWER: Duration = Duration::from_secs(2);
 /// A connection that was reset, and what was lost with it, is made good in this time.
 const RECOVERY: Duration = Duration::from_secs(2);
+/// A client whose TTL is 10 s has tried to renew its session in this time, and has had no answer.
+const NOTICED: Duration = Duration::from_secs(6);
 
 /// For a victim that is worth a fault.
 const LOOK: Duration = Duration::from_millis(250);
@@ -126,7 +129,8 @@ async fn hurt(stage: Rc<Stage>, victim: usize, fault: Fault) {
             proxy.block(true);
             sleep(lasts).await;
             proxy.block(false);
-            sleep(RECOVERY).await;
+            // Where no renewal has failed meanwhile, nobody knows that the connections are dead.
+            sleep(if lasts < NOTICED { SILENCE } else { RECOVERY }).await;
             stage.is_over(trouble);
         }
         Fault::Reset => {

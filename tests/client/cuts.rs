@@ -1,10 +1,11 @@
 //! Blocking reads that what lies between ends before Consul answers.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use slotkeeper_consul::{Client, Code, Error, Kind, Operation, Read, Settings};
+use slotkeeper_consul::{Client, Code, Error, Kind, MAX_LONG_POLLS, Operation, Read, Settings};
 
 use crate::stub::{Act, Stub};
 use crate::{Recorder, client};
@@ -81,6 +82,37 @@ async fn other_ends_of_a_blocking_read_are_no_cuts() {
     let client = client(&stub.addr()).within(Duration::from_millis(100));
     let read = Read::default().after(7, Duration::from_secs(1));
     assert_eq!(client.kv_get("k", read).await.unwrap_err().code, Code::Timeout);
+}
+
+#[tokio::test]
+async fn a_long_poll_is_cut_off_once_requests_are_answered_again_that_had_no_answer() {
+    let stub = Stub::choosing(|_, request| match request.contains("/kv/answered") {
+        true => Act::json(200, "[]"),
+        false => Act::Silence,
+    })
+    .await;
+    let client = client(&stub.addr());
+    let hurried = client.within(Duration::from_millis(20));
+    for round in 0..=MAX_LONG_POLLS {
+        let mut poll = pin!(client.kv_get("k", blocking()));
+        let contact = async {
+            client.kv_get("answered", Read::default()).await.unwrap();
+            assert_eq!(hurried.kv_get("silent", Read::default()).await.unwrap_err().code, Code::Timeout);
+            client.kv_get("answered", Read::default()).await.unwrap();
+        };
+        tokio::select! {
+            biased;
+            ended = &mut poll => panic!("nothing was answered again: {ended:?}"),
+            () = contact => {}
+        }
+        // Consul counts the connections of those that were given up: no more of them than there may be polls.
+        match tokio::time::timeout(Duration::from_millis(200), poll).await {
+            Ok(ended) => {
+                assert_eq!((ended.unwrap_err().kind, round < MAX_LONG_POLLS), (Kind::Cut, true));
+            }
+            Err(_) => assert_eq!(round, MAX_LONG_POLLS),
+        }
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,10 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+/// After this time TCP gives a connection up whose packets get no answer: `crates/consul/src/endpoint.rs`. The kernel answers those to
+/// the proxy.
+pub const SILENCE: Duration = Duration::from_secs(30);
+
 /// The proxy; it ends with its runtime.
 #[derive(Debug)]
 pub struct Freezer {
@@ -69,7 +73,7 @@ impl Freezer {
         });
     }
 
-    /// Lets all present connections stand open and carry nothing any more. New ones are as good as ever.
+    /// Lets all present connections stand open and carry nothing any more, until they are reset after [`SILENCE`]. New ones are as good as ever.
     pub fn freeze(&self) {
         self.weather.send_modify(|weather| weather.freezes += 1);
     }
@@ -109,12 +113,11 @@ async fn pass(mut client: TcpStream, server: SocketAddr, mut weather: watch::Rec
             }
         }
     };
-    match passed {
-        Some(now) if now.freezes != begun.freezes => std::future::pending().await,
-        Some(_reset) => {
-            let _ = (client.set_zero_linger(), server.set_zero_linger());
+    if let Some(now) = passed {
+        if now.freezes != begun.freezes {
+            tokio::time::sleep(SILENCE).await;
         }
-        None => {}
+        let _ = (client.set_zero_linger(), server.set_zero_linger());
     }
 }
 

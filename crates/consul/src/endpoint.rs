@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HOST, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::connections::{Connections, IDLE, Permit};
 use super::{Address, Settings, SetupError, tls};
@@ -70,6 +71,18 @@ pub(super) struct Endpoint {
     pub(super) plain: Option<(String, u16)>,
     /// A request was answered by HTTP.
     pub(super) is_known: AtomicBool,
+    contact: watch::Sender<Contact>,
+    /// The long polls that may be given up while Consul still counts their connections.
+    orphans: Arc<Semaphore>,
+}
+
+/// Whether requests are answered.
+#[derive(Default)]
+struct Contact {
+    /// The last one that ended was not answered in time.
+    is_silent: bool,
+    /// How often requests were answered again after that.
+    returns: u64,
 }
 
 impl Endpoint {
@@ -116,6 +129,8 @@ impl Endpoint {
             reads: Semaphore::new(MAX_CALLS - LEASE_CALLS),
             plain: plain.zip(base.port_or_known_default()),
             is_known: AtomicBool::new(false),
+            contact: watch::Sender::default(),
+            orphans: Arc::new(Semaphore::new(MAX_LONG_POLLS)),
             base,
         })
     }
@@ -150,6 +165,35 @@ impl Endpoint {
     /// The library client that sends on a connection.
     pub(super) fn client<'a>(&self, permit: &'a mut Permit<'_>) -> Result<&'a reqwest::Client, SetupError> {
         permit.client(&self.make)
+    }
+
+    /// Records that a request was answered, or that it was not answered in time.
+    pub(super) fn heard(&self, in_time: bool) {
+        self.contact.send_if_modified(|contact| {
+            let returns = in_time && contact.is_silent;
+            contact.is_silent = !in_time;
+            contact.returns += u64::from(returns);
+            returns
+        });
+    }
+
+    /// Returns when the connection of a long poll that begins now, and lasts for `wait`, may be dead: requests have failed in silence,
+    /// and are answered again. A proxy that has lost its own connection keeps the client's open for as long as it likes.
+    pub(super) async fn poll_may_be_dead(&self, wait: Duration) {
+        let mut contact = self.contact.subscribe();
+        let orphan = loop {
+            // The sender and the semaphore live as long as the endpoint.
+            if contact.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            if let Ok(orphan) = Arc::clone(&self.orphans).try_acquire_owned() {
+                break orphan;
+            }
+        };
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            drop(orphan);
+        });
     }
 
     /// The URL of a path below `/v1/`.

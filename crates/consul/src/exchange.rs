@@ -151,6 +151,10 @@ impl Client {
                     let cause = "another address is in use now";
                     Err(Error::new(tried.clone(), Kind::Unknown, Code::Interrupted, cause))
                 }
+                () = endpoint.poll_may_be_dead(request.waits), if is_poll => {
+                    let cause = "other requests had no answer, and its connection may be dead";
+                    Err(classify::cut(tried.clone(), started.elapsed(), cause))
+                }
             }
         };
         let limit = if route.is_untried { UNTRIED_TIMEOUT } else { after };
@@ -165,6 +169,11 @@ impl Client {
                 Err(late)
             }
         };
+        match &result {
+            Ok(_) => endpoint.heard(true),
+            Err(error) if error.code == Code::Timeout => endpoint.heard(false),
+            Err(_) => {}
+        }
         self.count(request, &tried, &result, started);
         result
     }
