@@ -127,13 +127,14 @@ impl Fleet {
         let loser = &self.members[self.holder()].agent;
         operator.destroy(&loser.session());
         self.is_seen(r#"sum(slotkeeper_slots_lost_total{reason="session_gone"}) > 0"#);
+        // The victim may be the one whose lease is not renewed.
+        self.is_seen("sum(slotkeeper_leases_expired_total) > 0");
         let victim = self.holder();
         self.members[victim].agent.signal(Signal::KILL);
         self.members[victim].agent.ended();
         self.members[victim].start_again();
         self.is_scraped();
         self.is_seen("sum(slotkeeper_pruned_holders_total) > 0");
-        self.is_seen("sum(slotkeeper_leases_expired_total) > 0");
     }
 }
 
